@@ -225,7 +225,7 @@ pub fn scenario(seed: u64, time: Duration) -> String {
         "name = 'guard {seed}'\ninterval = '1s'\nstop = {{ completions = 1000, time = '{}ms' }}\n\
          os = {{ balance = '{os}' }}\n\
          [machine]\nname = 'm'\ntopology = '{topology}'\nghz = 3.0\nspeeds = [{speeds}]\n\
-         units = {{ fpu_conflict = 0.8 }}\n[guard]\nnoise = {}\n\
+         units = {{ fpu_conflict = 0.8 }}\nmemory = {{ memory_latency_cycles = 200 }}\n[guard]\nnoise = {}\n\
          [demand]\nint = {{ ipc = 1.5 }}\nfp = {{ fpu = 0.9 }}\n\
          mem = {{ l2_misses_per_100_cycles = 1.0, working_set_mib = 1.0 }}\n",
         time.as_millis(),

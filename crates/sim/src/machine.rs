@@ -38,13 +38,34 @@ pub struct MachineSpec {
     pub units: Units,
     /// Caches and memory.
     #[serde(default)]
-    pub memory: Memory,
+    pub memory: MemorySpec,
     /// Fixed costs of switching and moving, apart from the caches.
     #[serde(default)]
     pub costs: Costs,
     /// The counters.
     #[serde(default)]
     pub pmu: Pmu,
+}
+
+/// Caches and memory as written in a scenario. Latencies are given in nanoseconds or in cycles of
+/// [`MachineSpec::ghz`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemorySpec {
+    /// [`Memory::l3_latency_ns`].
+    pub l3_latency_ns: Option<f64>,
+    /// The same in cycles.
+    pub l3_latency_cycles: Option<f64>,
+    /// [`Memory::memory_latency_ns`].
+    pub memory_latency_ns: Option<f64>,
+    /// The same in cycles.
+    pub memory_latency_cycles: Option<f64>,
+    /// [`Memory::overlap`].
+    pub overlap: f64,
+    /// [`Memory::bandwidth_gb_per_s`].
+    pub bandwidth_gb_per_s: f64,
+    /// [`Memory::remote_factor`].
+    pub remote_factor: f64,
 }
 
 /// PEs of one speed.
@@ -98,10 +119,67 @@ impl MachineSpec {
             ghz: 3.0,
             speeds: Vec::new(),
             units: Units::default(),
-            memory: Memory::default(),
+            memory: MemorySpec::default(),
             costs: Costs::default(),
             pmu: Pmu::default(),
         }
+    }
+}
+
+impl Default for MemorySpec {
+    fn default() -> Self {
+        let Memory { overlap, bandwidth_gb_per_s, remote_factor, .. } = Memory::default();
+        Self {
+            l3_latency_ns: None,
+            l3_latency_cycles: None,
+            memory_latency_ns: None,
+            memory_latency_cycles: None,
+            overlap,
+            bandwidth_gb_per_s,
+            remote_factor,
+        }
+    }
+}
+
+impl From<Memory> for MemorySpec {
+    fn from(memory: Memory) -> Self {
+        Self {
+            l3_latency_ns: Some(memory.l3_latency_ns),
+            l3_latency_cycles: None,
+            memory_latency_ns: Some(memory.memory_latency_ns),
+            memory_latency_cycles: None,
+            overlap: memory.overlap,
+            bandwidth_gb_per_s: memory.bandwidth_gb_per_s,
+            remote_factor: memory.remote_factor,
+        }
+    }
+}
+
+impl MemorySpec {
+    /// Returns the parameters on a machine with this clock; the error is a latency that is given twice.
+    pub fn at(&self, ghz: f64) -> Result<Memory, &'static str> {
+        let latency = |ns: Option<f64>, cycles: Option<f64>, default, twice| match (ns, cycles) {
+            (Some(_), Some(_)) => Err(twice),
+            (ns, cycles) => Ok(ns.or(cycles.map(|cycles| cycles / ghz)).unwrap_or(default)),
+        };
+        let default = Memory::default();
+        Ok(Memory {
+            l3_latency_ns: latency(
+                self.l3_latency_ns,
+                self.l3_latency_cycles,
+                default.l3_latency_ns,
+                "give l3_latency_ns or l3_latency_cycles, not both",
+            )?,
+            memory_latency_ns: latency(
+                self.memory_latency_ns,
+                self.memory_latency_cycles,
+                default.memory_latency_ns,
+                "give memory_latency_ns or memory_latency_cycles, not both",
+            )?,
+            overlap: self.overlap,
+            bandwidth_gb_per_s: self.bandwidth_gb_per_s,
+            remote_factor: self.remote_factor,
+        })
     }
 }
 
@@ -176,6 +254,14 @@ pub enum MachineError {
         /// The problem.
         problem: String,
     },
+    /// A latency is given twice.
+    #[error("machine `{machine}`: {problem}")]
+    Latency {
+        /// Its name.
+        machine: String,
+        /// What to write.
+        problem: &'static str,
+    },
     /// It has fast and slow PEs of unknown speed.
     #[error("machine `{machine}`: {problem}")]
     UnknownSpeeds {
@@ -227,7 +313,9 @@ impl Machine {
     /// Creates a machine of this shape, which overrides the specification's. PEs may be numbered in any order
     /// and with gaps.
     pub fn with_topology(spec: MachineSpec, mut topology: Topology) -> Result<Self, MachineError> {
-        check(&spec)?;
+        let memory = (spec.memory.at(spec.ghz))
+            .map_err(|problem| MachineError::Latency { machine: spec.name.clone(), problem })?;
+        check(&spec, &memory)?;
         give_memory(&mut topology)
             .map_err(|source| MachineError::Shape { machine: spec.name.clone(), source: Box::new(source) })?;
         let speeds = speeds(&spec, &topology)?;
@@ -245,7 +333,7 @@ impl Machine {
             .in_proportion(&permille);
         (topology.kinds, topology.notes) = kinds::decide(&topology.pes, &[vote]);
         let mut model = MachineModel::from(topology);
-        (model.ghz, model.units, model.memory) = (spec.ghz, spec.units, spec.memory);
+        (model.ghz, model.units, model.memory) = (spec.ghz, spec.units, memory);
         for (pe, (speed, _)) in model.pes.iter_mut().zip(&speeds) {
             pe.speed = *speed;
         }
@@ -297,19 +385,20 @@ fn locate(
     })
 }
 
-fn check(spec: &MachineSpec) -> Result<(), MachineError> {
-    let positive = "above 0";
-    let (units, memory) = (&spec.units, &spec.memory);
+fn check(spec: &MachineSpec, memory: &Memory) -> Result<(), MachineError> {
+    let (positive, amount) = ("above 0", "0 or more");
+    let units = &spec.units;
     let slowest =
         spec.speeds.iter().flat_map(|s| [s.speed, s.reported.unwrap_or(s.speed)]).fold(1.0, f64::min);
     let rules = [
         ("ghz", spec.ghz, spec.ghz > 0.0, positive),
         ("speed", slowest, slowest > 0.0, positive),
-        ("fpu_conflict", units.fpu_conflict, (0.0..=1.0).contains(&units.fpu_conflict), "0 to 1"),
-        ("issue_conflict", units.issue_conflict, (0.0..=1.0).contains(&units.issue_conflict), "0 to 1"),
+        ("fpu_conflict", units.fpu_conflict, units.fpu_conflict >= 0.0, amount),
+        ("issue_conflict", units.issue_conflict, units.issue_conflict >= 0.0, amount),
+        ("smt_cost", units.smt_cost, units.smt_cost >= 0.0, amount),
         ("issue_width", units.issue_width, units.issue_width > 0.0, positive),
-        ("l3_latency_cycles", memory.l3_latency_cycles, memory.l3_latency_cycles > 0.0, positive),
-        ("memory_latency_cycles", memory.memory_latency_cycles, memory.memory_latency_cycles > 0.0, positive),
+        ("l3_latency", memory.l3_latency_ns, memory.l3_latency_ns > 0.0, positive),
+        ("memory_latency", memory.memory_latency_ns, memory.memory_latency_ns > 0.0, positive),
         ("overlap", memory.overlap, (0.0..=0.99).contains(&memory.overlap), "0 to 0.99"),
         ("bandwidth_gb_per_s", memory.bandwidth_gb_per_s, memory.bandwidth_gb_per_s > 0.0, positive),
         ("remote_factor", memory.remote_factor, memory.remote_factor >= 1.0, "1 or more"),
@@ -369,6 +458,16 @@ mod tests {
     }
 
     #[test]
+    fn cycles_are_those_of_the_machine() {
+        let text = "name='m'\ntopology='pu:2'\nghz=2.0\nmemory={memory_latency_cycles=200}";
+        let machine = machine(text).unwrap();
+        assert_eq!(
+            (machine.model.memory.memory_latency_ns, machine.model.memory.l3_latency_ns),
+            (100.0, 15.0)
+        );
+    }
+
+    #[test]
     fn errors_name_the_machine_and_the_parameter() {
         for (text, words) in [
             ("topology='core:2'", "core:2"),
@@ -377,6 +476,7 @@ mod tests {
             ("topology='pu:2'\ndisabled='0-1'", "disabled: no PE is left"),
             ("topology='pu:2'\nmemory={overlap=1.0}", "overlap is 1, it must be 0 to 0.99"),
             ("topology='pu:2'\nghz=inf", "ghz is inf"),
+            ("topology='pu:2'\nmemory={memory_latency_ns=9,memory_latency_cycles=9}", "not both"),
         ] {
             let error = machine(&format!("name='odd'\n{text}")).expect_err(text).to_string();
             assert!(error.contains("machine `odd`") && error.contains(words), "{text}: {error}");

@@ -42,6 +42,14 @@ pub fn put(scenario: &mut toml::Table, profile: &MachineProfile) -> Result<(), M
         if let Some(field) = ["topology", "shape"].into_iter().find(|field| own.contains_key(*field)) {
             return Err(MeasuredError::Both { field });
         }
+        // A latency in cycles replaces the one in nanoseconds.
+        if let (Some(toml::Value::Table(memory)), Some(toml::Value::Table(own))) =
+            (machine.get_mut("memory"), own.get("memory"))
+        {
+            memory.retain(|key, _| {
+                key.strip_suffix("_ns").is_none_or(|name| !own.contains_key(&format!("{name}_cycles")))
+            });
+        }
         merge(&mut machine, own);
     }
     scenario.insert("machine".to_owned(), toml::Value::Table(machine));
@@ -60,7 +68,7 @@ pub fn machine(profile: &MachineProfile) -> Result<Machine, MeasuredError> {
         speeds: slower.map(|(pe, speed)| SpeedSpec { pes: pe.to_string(), speed, reported: None }).collect(),
         ghz: model.ghz,
         units: model.units,
-        memory: model.memory,
+        memory: model.memory.into(),
         shape: Some(model.topology.clone()),
         ..MachineSpec::plain(&format!("{} PEs as calibrated", model.topology.pes.len()))
     };

@@ -49,6 +49,8 @@ pub enum Event {
         /// Its index.
         group: u32,
     },
+    /// The operating system scans the memory of running threads.
+    ScanMemory,
     /// A thread is killed.
     Kill,
     /// A PE goes offline.

@@ -6,6 +6,7 @@
 use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
+use crate::sim::memory::MemoryUse;
 use crate::sim::sched::Os;
 use crate::sim::sched::groups::{GroupSpec, NICE_LEVELS, nice_weight};
 use crate::sim::{Sim, Stop};
@@ -140,6 +141,8 @@ pub struct AppSpec {
     pub wait: Option<Waiting>,
     /// Relative standard deviation of the work from run to run; as its program specifies if left out.
     pub variation: Option<f64>,
+    /// How its memory is placed; as its program specifies if left out.
+    pub memory: Option<MemoryUse>,
     /// What each thread does.
     #[serde(default)]
     pub steps: Vec<Step>,
@@ -155,6 +158,9 @@ pub struct ProgramSpec {
     /// Relative standard deviation of the work from run to run.
     #[serde(default)]
     pub variation: f64,
+    /// How its memory is placed.
+    #[serde(default)]
+    pub memory: MemoryUse,
     /// What each thread does.
     pub steps: Vec<Step>,
 }
@@ -293,6 +299,7 @@ impl Scenario {
                 weight: nice_weight(app.nice),
                 group: self.group_of(app)?,
                 variation: app.variation.unwrap_or(spec.variation),
+                memory: app.memory.unwrap_or(spec.memory),
             };
             plans.extend((0..app.copies).map(|copy| AppPlan {
                 pin: pins.as_ref().map_or_else(|| plan.pin.clone(), |pins| Some(pins[copy].clone())),
@@ -384,6 +391,9 @@ impl Scenario {
             if !(0.0..=0.3).contains(&variation) {
                 return fault("application", &app.name, "variation must be 0 to 0.3");
             }
+            if let Some(problem) = app.memory.unwrap_or(self.program_of(app)?.memory).fault() {
+                return fault("application", &app.name, problem);
+            }
         }
         for name in self.groups.keys() {
             if let Some(problem) = GroupSpec::fault(name, &self.groups) {
@@ -442,11 +452,7 @@ impl Scenario {
 
 impl Scale {
     fn demand(&self, demand: &Demand) -> Demand {
-        Demand {
-            l2_misses_per_100_cycles: demand.l2_misses_per_100_cycles * self.l2_misses,
-            working_set_mib: demand.working_set_mib * self.working_set,
-            ..*demand
-        }
+        demand.scaled(self.l2_misses, self.working_set)
     }
 }
 
@@ -506,7 +512,7 @@ mod tests {
             ("name=x y", "texts need quotes"),
             ("name.x=1", "not a table"),
             ("machine.colour=1", "unknown field `colour`"),
-            ("machine.units.fpu_conflict=2", "fpu_conflict is 2"),
+            ("machine.units.fpu_conflict=-2", "fpu_conflict is -2"),
         ] {
             let error = with(setting).expect_err(setting).to_string();
             assert!(error.contains(words), "{setting}: {error}");

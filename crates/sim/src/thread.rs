@@ -2,6 +2,7 @@
 
 use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
+use crate::sim::memory::{MemoryUse, ProcessMemory, ThreadMemory};
 use crate::sim::process::{Process, Times, Wait};
 use crate::sim::sched::placement::Flips;
 use crate::sim::sched::queue::Entity;
@@ -37,6 +38,8 @@ pub struct AppPlan {
     pub group: Option<usize>,
     /// Relative standard deviation of its work from run to run.
     pub variation: f64,
+    /// How its memory is placed.
+    pub memory: MemoryUse,
 }
 
 /// An application.
@@ -70,6 +73,8 @@ pub struct App {
     pub parallelism: Parallelism,
     /// The indices of its runnable threads, combined by exclusive or: with a single one this is its index.
     pub counted_xor: usize,
+    /// Where the data that its threads share lies.
+    pub(crate) memory: ProcessMemory,
     /// CPU time of all its threads, in nanoseconds.
     pub cpu_ns: u64,
     /// Instructions that its threads executed.
@@ -199,8 +204,8 @@ pub struct Thread {
     pub pe: Option<usize>,
     /// The PE where it ran last, whose caches are warm.
     pub warm_pe: Option<usize>,
-    /// The memory node of its data: where it first ran.
-    pub home: Option<usize>,
+    /// Where its data lies.
+    pub(crate) memory: ThreadMemory,
     /// CPU time.
     pub cpu_ns: u64,
     /// What it used that for, and how long it waited for a PE.

@@ -56,14 +56,14 @@ const MEMORY_MISSES: f64 = 3.0;
 /// predictor does not model.
 pub(super) fn predicted(model: &MachineModel, resource: Resource, a: PeId, b: PeId) -> Option<Curve> {
     let (a, b) = (a.0 as usize, b.0 as usize);
-    let load = |pe, demand| Load { pe, demand: full_demand(model, resource, pe, demand), remote: false };
+    let load = |pe, demand| Load { pe, demand: full_demand(model, resource, pe, demand), remote: 0.0 };
     let slowdown = |demand| model.slowdowns(&[load(a, 1.0), load(b, demand)])[0];
     let parameter = match resource {
         Resource::L1 => return None,
         Resource::Integer => "issue_conflict",
         Resource::Fpu => "fpu_conflict",
-        Resource::L2 => "l3_latency_cycles",
-        Resource::L3 => "memory_latency_cycles",
+        Resource::L2 => "l3_latency_ns",
+        Resource::L3 => "memory_latency_ns",
         Resource::MemoryBandwidth => "bandwidth_gb_per_s",
     };
     let parameter = model.parameter(parameter);

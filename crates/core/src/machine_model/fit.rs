@@ -12,8 +12,8 @@
 //! | `issue_width` | independent integer additions per cycle |
 //! | `issue_conflict` | slowdown of two threads of independent integer additions on one core: 1 + κ |
 //! | `fpu_conflict` | the same for floating-point additions on what shares an FPU |
-//! | `l3_latency_cycles` | time of a load from a region that fits into the L3 but not into the L2 |
-//! | `memory_latency_cycles` | time of a load from the largest region, at least twice any cache |
+//! | `l3_latency_ns` | time of a load from a region that fits into the L3 but not into the L2 |
+//! | `memory_latency_ns` | time of a load from the largest region, at least twice any cache |
 //! | `bandwidth_gb_per_s` | slowdown of two readers of such a region |
 //! | latencies | hand-overs, else alternating writes, of single pairs |
 //! | curves | the contention curves, each for the pairs that share exactly what its pair shares |
@@ -22,9 +22,9 @@
 //! the most distant pair of one memory node. It is found by bisection.
 //!
 //! Measurements of two threads do not determine `overlap`, which depends on programs more than on machines;
-//! the bandwidth, if two threads do not slow each other down (the smallest possible value is then used); and
-//! `remote_factor`, as each thread's memory is local. These keep their round defaults. Latencies of loads in
-//! random order include misses of the TLB.
+//! the bandwidth, if two threads do not slow each other down (the smallest possible value is then used);
+//! `remote_factor`, as each thread's memory is local; and `smt_cost`, which is a part of what conflicts show.
+//! These keep their round defaults. Latencies of loads in random order include misses of the TLB.
 //!
 //! A kernel's demand is its traffic when alone; each of its lines comes from memory, and it waits for nothing
 //! but memory (`overlap` 0). We assume that a written line is fetched before and stored afterwards
@@ -80,6 +80,7 @@ impl<'a> Fit<'a> {
         // Measurements of two threads do not determine these.
         fit.note("overlap", fit.model.memory.overlap, None);
         fit.note("remote_factor", fit.model.memory.remote_factor, None);
+        fit.note("smt_cost", fit.model.units.smt_cost, None);
         fit.latencies();
         fit.curves();
         fit
@@ -157,7 +158,7 @@ impl<'a> Fit<'a> {
         let slower = slowdown(sharing)?;
         let class = &self.profile.classes[sharing.class].name;
         let from = format!("{workload} on {class}: {:.2} times as long", slower.value);
-        Some(((slower.value - 1.0).clamp(0.0, 1.0), (from, slower.confidence())))
+        Some(((slower.value - 1.0).max(0.0), (from, slower.confidence())))
     }
 
     /// Fits the latencies of loads that the L3 and memory serve.
@@ -177,20 +178,19 @@ impl<'a> Fit<'a> {
         let beyond =
             points.filter(|point| self.is_of_memory(Workload { first: point.load, second: point.load }));
         let in_memory = beyond.max_by_key(|point| point.load.region_bytes);
-        let ghz = self.model.ghz;
-        let cycles = |point: Option<&profile::MemoryPoint>, default| {
+        let ns = |point: Option<&profile::MemoryPoint>, default| {
             point.filter(|point| point.rate.value > 0.0).map_or((default, None), |point| {
                 let from = (format!("{} alone", point.load), point.rate.confidence());
-                (ghz * 1e9 / point.rate.value, Some(from))
+                (1e9 / point.rate.value, Some(from))
             })
         };
         let mut memory = self.model.memory;
-        let (l3_cycles, l3_from) = cycles(in_l3, memory.l3_latency_cycles);
-        let (memory_cycles, memory_from) = cycles(in_memory, memory.memory_latency_cycles);
-        (memory.l3_latency_cycles, memory.memory_latency_cycles) = (l3_cycles, memory_cycles);
+        let (l3_ns, l3_from) = ns(in_l3, memory.l3_latency_ns);
+        let (memory_ns, memory_from) = ns(in_memory, memory.memory_latency_ns);
+        (memory.l3_latency_ns, memory.memory_latency_ns) = (l3_ns, memory_ns);
         self.model.memory = memory;
-        self.note("l3_latency_cycles", l3_cycles, l3_from);
-        self.note("memory_latency_cycles", memory_cycles, memory_from);
+        self.note("l3_latency_ns", l3_ns, l3_from);
+        self.note("memory_latency_ns", memory_ns, memory_from);
     }
 
     /// Returns whether both threads run one kernel on regions that mostly exceed the caches.
@@ -277,7 +277,7 @@ impl<'a> Fit<'a> {
             l2_misses_per_100_cycles: 100.0 * self.lines_per_ns(load)? / model.ghz,
             ..Demand::default()
         };
-        let loads = [a, b].map(|pe| Load { pe, demand, remote: false });
+        let loads = [a, b].map(|pe| Load { pe, demand, remote: 0.0 });
         let slowdowns = model.slowdowns(&loads);
         Some((slowdowns[0] * slowdowns[1]).sqrt())
     }

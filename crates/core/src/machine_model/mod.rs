@@ -5,10 +5,10 @@
 //! compete for. Policies, the simulator and reports must agree on these costs.
 //!
 //! *Approach.* A [`MachineModel`] is the topology as the machine behaves, with the parameters of a predictor
-//! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the memory
-//! nodes. It is made from a machine profile ([`MachineModel::from_profile`]: each parameter comes from the
-//! measurement that depends on it and on little else), or from a topology alone. In the latter case it
-//! contains round numbers whose confidence is [`ASSUMED_CONFIDENCE`], too low for any decision
+//! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the
+//! memory nodes. It is made from a machine profile ([`MachineModel::from_profile`]: each parameter comes
+//! from the measurement that depends on it and on little else), or from a topology alone. In the latter
+//! case it contains round numbers whose confidence is [`ASSUMED_CONFIDENCE`], too low for any decision
 //! ([`crate::classify::CONFIDENCE_MIN`]). Queries return a [`Figure`] with its confidence and source.
 //!
 //! *Sources.* What is shared and how it is measured: "Analyzing resource interdependencies", §3 (units,
@@ -16,8 +16,8 @@
 //! for separating threads: BulldOver, §II and §III. The predictor's sources are listed in [`contention`].
 //!
 //! *Limits.* Those of the predictor. Speeds are those of one kernel, although programs differ in what they
-//! gain from a fast PE. The latency of a pair that was not measured is taken from pairs at the same distance.
-//! Frequencies are fixed: the effect of busy neighbours on the clock is not modelled.
+//! gain from a fast PE. The latency of a pair that was not measured is taken from pairs at the same
+//! distance. Frequencies are fixed: the effect of busy neighbours on the clock is not modelled.
 
 use crate::ids::PeId;
 use crate::profile::{MachineProfile, Resource};
@@ -26,11 +26,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub mod cache;
+pub mod channel;
 mod check;
 pub mod contention;
 mod curve;
+pub mod demand;
 mod fit;
 mod shape;
+pub mod units;
 
 pub use check::{Absent, Check, Compared, check};
 pub use curve::Curve;
@@ -59,7 +63,7 @@ pub struct MachineModel {
     pub parameters: Vec<Parameter>,
     /// The PEs, by OS index.
     pub pes: Vec<Pe>,
-    /// The PEs of each memory node. Contention never crosses nodes.
+    /// The PEs of each memory node. Contention crosses nodes only where memory is remote.
     pub nodes: Vec<Vec<usize>>,
     /// The PEs of each cluster, node by node: those that share a unit or a cache, directly or transitively.
     pub clusters: Vec<Vec<usize>>,
@@ -116,22 +120,26 @@ pub struct Parameter {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Units {
-    /// Cycles lost when two threads want the shared FPU at once: 0 (it serves both) to 1 (one waits).
+    /// Cycles lost when two threads want the shared FPU at once: 0 (it serves both), 1 (one waits), or more
+    /// where they disturb each other beyond that.
     pub fpu_conflict: f64,
     /// Cycles lost when two threads want the issue slots of an SMT core at once, likewise.
     pub issue_conflict: f64,
     /// Instructions that a core can issue per cycle.
     pub issue_width: f64,
+    /// Share of its time in the core that a thread loses by each busy neighbour on its SMT core, whatever
+    /// they execute: to buffers, predictors and first-level caches that the hardware divides.
+    pub smt_cost: f64,
 }
 
 /// Caches and memory. Their sizes are part of the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Latency of an L2 miss that the L3 serves, in cycles.
-    pub l3_latency_cycles: f64,
-    /// Latency of a miss that idle local memory serves, in cycles.
-    pub memory_latency_cycles: f64,
+    /// Latency of an L2 miss that the L3 serves, in nanoseconds.
+    pub l3_latency_ns: f64,
+    /// Latency of a miss that idle local memory serves, in nanoseconds.
+    pub memory_latency_ns: f64,
     /// Share of a miss's latency that is hidden behind other work, 0 to 0.99.
     pub overlap: f64,
     /// Bandwidth of one memory node, in GB (10⁹ bytes) per second.
@@ -142,15 +150,15 @@ pub struct Memory {
 
 impl Default for Units {
     fn default() -> Self {
-        Self { fpu_conflict: 1.0, issue_conflict: 1.0, issue_width: 4.0 }
+        Self { fpu_conflict: 1.0, issue_conflict: 1.0, issue_width: 4.0, smt_cost: 0.0 }
     }
 }
 
 impl Default for Memory {
     fn default() -> Self {
         Self {
-            l3_latency_cycles: 40.0,
-            memory_latency_cycles: 200.0,
+            l3_latency_ns: 15.0,
+            memory_latency_ns: 80.0,
             overlap: 0.7,
             bandwidth_gb_per_s: 20.0,
             remote_factor: 1.5,
@@ -201,15 +209,16 @@ impl Parameter {
 
 impl MachineModel {
     /// Returns the predictor's parameters with their names.
-    fn named(&self) -> [(&'static str, f64); 9] {
+    fn named(&self) -> [(&'static str, f64); 10] {
         let (units, memory) = (&self.units, &self.memory);
         [
             ("ghz", self.ghz),
             ("issue_width", units.issue_width),
             ("issue_conflict", units.issue_conflict),
             ("fpu_conflict", units.fpu_conflict),
-            ("l3_latency_cycles", memory.l3_latency_cycles),
-            ("memory_latency_cycles", memory.memory_latency_cycles),
+            ("smt_cost", units.smt_cost),
+            ("l3_latency_ns", memory.l3_latency_ns),
+            ("memory_latency_ns", memory.memory_latency_ns),
             ("bandwidth_gb_per_s", memory.bandwidth_gb_per_s),
             ("overlap", memory.overlap),
             ("remote_factor", memory.remote_factor),
@@ -272,16 +281,11 @@ impl MachineModel {
     /// Returns the predicted slowdown of each thread: its time over the time alone on its PE; 1 is none.
     pub fn slowdowns(&self, loads: &[Load]) -> Vec<f64> {
         let (mut solver, mut paces) = (Solver::default(), Vec::new());
-        let mut slowdowns = vec![1.0; loads.len()];
-        for node in 0..self.nodes.len() {
-            let here: Vec<usize> = (0..loads.len()).filter(|&i| self.pes[loads[i].pe].node == node).collect();
-            let together: Vec<Load> = here.iter().map(|&index| loads[index]).collect();
-            solver.solve(self, &together, &mut paces);
-            let beside: Vec<f64> = paces.iter().map(|pace| pace.work_per_ns).collect();
-            for (&index, beside) in here.iter().zip(beside) {
-                solver.solve(self, &loads[index..=index], &mut paces);
-                slowdowns[index] = paces[0].work_per_ns / beside;
-            }
+        solver.solve(self, loads, &mut paces);
+        let mut slowdowns: Vec<f64> = paces.iter().map(|pace| 1.0 / pace.work_per_ns).collect();
+        for (slowdown, load) in slowdowns.iter_mut().zip(loads) {
+            solver.solve(self, std::slice::from_ref(load), &mut paces);
+            *slowdown *= paces[0].work_per_ns;
         }
         slowdowns
     }

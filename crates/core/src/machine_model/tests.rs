@@ -41,7 +41,7 @@ fn loads() -> impl Strategy<Value = Vec<Load>> {
         let pes = Just((0..PES).collect::<Vec<_>>()).prop_shuffle();
         let demands = proptest::collection::vec(demands(of_units), 1..PES);
         (pes, demands).prop_map(|(pes, demands)| {
-            let load = |(pe, demand)| Load { pe, demand, remote: false };
+            let load = |(pe, demand)| Load { pe, demand, remote: 0.0 };
             pes.into_iter().zip(demands).map(load).collect()
         })
     })
@@ -91,7 +91,7 @@ proptest! {
 #[test]
 fn equal_threads_suffer_equally() {
     let fp = Demand { fpu: 1.0, ..Demand::default() };
-    let loads = [0, 2].map(|pe| Load { pe, demand: fp, remote: false });
+    let loads = [0, 2].map(|pe| Load { pe, demand: fp, remote: 0.0 });
     assert_eq!(model().slowdowns(&loads), [2.0, 2.0], "two cores of one module");
 }
 
@@ -155,10 +155,10 @@ fn the_latency_of_the_l3_is_of_the_region_farthest_from_both_sizes() {
         MachineModel::from_profile(&profile)
     };
     let model = model_of(&[(1, 1e9), (2, 5e8), (3, 2e8), (4, 1e8), (64, 1e7)]);
-    let ns = |name| model.parameter(name).unwrap().value / model.ghz;
-    assert_eq!(ns("l3_latency_cycles").round(), 5.0);
-    assert_eq!(ns("memory_latency_cycles").round(), 100.0);
+    let ns = |name| model.parameter(name).unwrap().value;
+    assert_eq!(ns("l3_latency_ns").round(), 5.0);
+    assert_eq!(ns("memory_latency_ns").round(), 100.0);
     // The L2 holds half of the one, the L3 little more than the other.
     let model = model_of(&[(1, 1e9), (6, 1e8)]);
-    assert_eq!(model.parameter("l3_latency_cycles").unwrap().from, None);
+    assert_eq!(model.parameter("l3_latency_ns").unwrap().from, None);
 }

@@ -94,13 +94,18 @@ fn utilisation(
 /// Returns the time that a user's accesses spend on each level without other users, in nanoseconds.
 fn alone(machine: &MachineModel, user: &User, served: &[f64; 4]) -> [f64; 4] {
     let memory = &machine.memory;
-    let cycles = match user.kernel {
-        Kernel::LoadLatency => [L1_CYCLES, L2_CYCLES, memory.l3_latency_cycles, memory.memory_latency_cycles],
-        kernel => STREAM.map(|bytes| LINE_BYTES * kernel.traffic() / bytes),
-    };
+    // The first two levels run at the PE's clock, the others at their own.
     let own_clock = machine.ghz * user.clock;
-    let ghz = [own_clock, own_clock, machine.ghz, machine.ghz];
-    std::array::from_fn(|level| served[level] * cycles[level] / ghz[level])
+    let ns = match user.kernel {
+        Kernel::LoadLatency => {
+            [L1_CYCLES / own_clock, L2_CYCLES / own_clock, memory.l3_latency_ns, memory.memory_latency_ns]
+        }
+        kernel => {
+            let ghz = [own_clock, own_clock, machine.ghz, machine.ghz];
+            std::array::from_fn(|level| LINE_BYTES * kernel.traffic() / STREAM[level] / ghz[level])
+        }
+    };
+    std::array::from_fn(|level| served[level] * ns[level])
 }
 
 /// Returns the shares of each user's accesses that L1, L2, L3 and memory serve.

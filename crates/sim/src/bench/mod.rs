@@ -178,7 +178,7 @@ impl ModelMachine {
             let fpu = if shared_fpu { usage.fpu_of_module } else { usage.fpu };
             let demand =
                 Demand { fpu: fpu * task.duty, ipc: usage.issue * width * task.duty, ..Demand::default() };
-            Load { pe, demand, remote: false }
+            Load { pe, demand, remote: 0.0 }
         };
         let loads: Vec<Load> = tasks.iter().zip(places).map(load).collect();
         let mut paces: Vec<Pace> = Vec::new();
@@ -234,14 +234,11 @@ impl ModelMachine {
 
     /// Returns the slowest thread's time for its part, plus the exchanges, in nanoseconds.
     fn nas_ns(&mut self, mix: &Mix, places: &[usize]) -> f64 {
-        let mut slowest = f64::INFINITY;
-        for node in 0..=self.machine.pes.iter().map(|pe| pe.node).max().unwrap_or(0) {
-            let here = places.iter().filter(|&&pe| self.machine.pes[pe].node == node);
-            let loads: Vec<Load> = here.map(|&pe| Load { pe, demand: mix.demand, remote: false }).collect();
-            let mut paces = Vec::new();
-            self.solver.solve(&self.machine, &loads, &mut paces);
-            slowest = paces.iter().map(|pace| pace.work_per_ns).fold(slowest, f64::min);
-        }
+        let load = |&pe: &usize| Load { pe, demand: mix.demand, remote: 0.0 };
+        let loads: Vec<Load> = places.iter().map(load).collect();
+        let mut paces = Vec::new();
+        self.solver.solve(&self.machine, &loads, &mut paces);
+        let slowest = paces.iter().map(|pace| pace.work_per_ns).fold(f64::INFINITY, f64::min);
         let latencies = places.iter().map(|&pe| self.latency_ns(places[0], pe));
         let latency = if places.len() > 1 { latencies.fold(0.0, f64::max) } else { 0.0 };
         mix.gcycles * 1e9 / places.len() as f64 / slowest + mix.exchanges * latency

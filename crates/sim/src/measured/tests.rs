@@ -33,8 +33,8 @@ fn the_parameters_of_a_known_machine_are_found() {
         ("ghz", 2.5, 0.03),
         ("issue_width", 4.0, 0.05),
         ("issue_conflict", 0.7, 0.1),
-        ("l3_latency_cycles", 50.0, 0.15),
-        ("memory_latency_cycles", 250.0, 0.2),
+        ("l3_latency_ns", 20.0, 0.15),
+        ("memory_latency_ns", 100.0, 0.2),
     ] {
         let found = value(&model, name);
         assert!((found / truth - 1.0).abs() < tolerance, "{name}: {found}");
@@ -44,7 +44,7 @@ fn the_parameters_of_a_known_machine_are_found() {
     assert_eq!(speeds, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5]);
     assert_eq!((simulated.ghz, simulated.units, simulated.memory), (model.ghz, model.units, model.memory));
     let unknown: Vec<&str> = model.parameters.iter().filter(|p| p.from.is_none()).map(|p| p.name).collect();
-    assert_eq!(unknown, ["overlap", "remote_factor"]);
+    assert_eq!(unknown, ["overlap", "remote_factor", "smt_cost"]);
     assert!(
         model.parameters.iter().all(|p| (p.confidence > 0.5) == p.from.is_some()),
         "{:?}",
@@ -75,7 +75,7 @@ fn the_model_repeats_what_it_was_fitted_to_and_is_held_against_the_rest() {
 
 #[test]
 fn slowdowns_that_no_bandwidth_explains_are_told() {
-    for (slowdown, words, conflict) in [(1.0, "at least", 0.0), (3.0, "more than the model", 1.0)] {
+    for (slowdown, words, conflict) in [(1.0, "at least", 0.0), (3.0, "more than the model", 2.0)] {
         let mut profile = profile();
         for pair in &mut profile.pairs {
             let same = Measurement { value: slowdown, low: slowdown, high: slowdown, repetitions: 9 };

@@ -18,7 +18,7 @@ use crate::thread::{Activity, App, AppPlan, Thread};
 use crate::timeline::Timeline;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::Distance;
-use corewise_core::machine_model::contention::{Load, MemoryNode, Pace, Share, Solver};
+use corewise_core::machine_model::contention::{Channels, Load, Pace, Share, Solver};
 use corewise_core::time::Time;
 use gangs::Gangs;
 use news::News;
@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, VecDeque};
 mod audit;
 mod faults;
 mod gangs;
+pub mod memory;
 pub(crate) mod news;
 pub(crate) mod process;
 pub mod sched;
@@ -64,6 +65,8 @@ struct Cpu {
     /// The share that its neighbours leave to its thread, and the resulting pace.
     share: Share,
     pace: Pace,
+    /// Whether other nodes serve its thread.
+    is_remote: bool,
     /// When its thread started, and how long the threads before it had the PE.
     since: Time,
     busy_ns: u64,
@@ -121,9 +124,10 @@ pub struct Sim {
     queued: usize,
     queue: Queue,
     solver: Solver,
-    memory: Vec<MemoryNode>,
-    /// The growth of each node's latency at present.
-    growth: Vec<f64>,
+    channels: Channels,
+    /// The number of running threads that other nodes serve, and whether there were any at the last update.
+    remote: usize,
+    was_connected: bool,
     stop: Stop,
     pub(crate) chance: Chance,
     /// A separate random stream, so that faults change nothing but what they hit.
@@ -158,6 +162,9 @@ impl Sim {
             queue.push(plans[app].start, Event::Start { app: app as u32 });
         }
         queue.push(Time(0) + os.balance, Event::Balance);
+        if let Some(rules) = os.numa_balancing {
+            queue.push(Time(0) + rules.period, Event::ScanMemory);
+        }
         let tick_ns = os.tick.as_nanos() as usize;
         let phase = |pe: usize| {
             let phase_ns = chance.below(Purpose::TickPhase, &[pe as u64], tick_ns) as u64;
@@ -186,8 +193,9 @@ impl Sim {
             queued: 0,
             queue,
             solver: Solver::default(),
-            growth: vec![1.0; machine.model.nodes.len()],
-            memory: machine.model.nodes.iter().map(|_| MemoryNode::default()).collect(),
+            channels: Channels::new(&machine.model),
+            remote: 0,
+            was_connected: false,
             stop,
             chance,
             fault_random: Random::new(seed, 2),
@@ -285,6 +293,12 @@ impl Sim {
             Event::Look => self.look_for_delays(),
             Event::Spent { group, number } => self.exhaust(group as usize, number),
             Event::Refill { group } => self.refill(group as usize),
+            Event::ScanMemory => {
+                if let Some(rules) = self.os.numa_balancing {
+                    self.scan_memory(rules);
+                    self.queue.push(self.now + rules.period, Event::ScanMemory);
+                }
+            }
             Event::Kill => self.kill_one(),
             Event::Unplug => self.unplug_one(),
             Event::Plug { pe } => self.plug(pe),
@@ -327,14 +341,7 @@ impl Sim {
         for &cluster in &dirty {
             self.share(cluster);
         }
-        // Clusters are numbered node by node.
-        let mut last = None;
-        for &cluster in &dirty {
-            let node = self.machine.model.pes[self.machine.model.clusters[cluster][0]].node;
-            if last.replace(node) != Some(node) {
-                self.work_out(node);
-            }
-        }
+        self.work_out(&dirty);
         let mut moved = std::mem::take(&mut self.moved);
         for pe in moved.drain(..) {
             if !self.is_dirty[self.machine.model.pes[pe].cluster] {
@@ -344,45 +351,6 @@ impl Sim {
         dirty.drain(..).for_each(|cluster| self.is_dirty[cluster] = false);
         // Reuse their memory.
         (self.dirty, self.moved) = (dirty, moved);
-    }
-
-    /// Updates what the threads of one cluster leave each other of units and caches.
-    fn share(&mut self, cluster: usize) {
-        self.sharers.clear();
-        for &pe in &self.machine.model.clusters[cluster] {
-            if let Some(thread) = self.cpus[pe].running() {
-                let thread = &self.threads[thread];
-                let remote = thread.home != Some(self.machine.model.pes[pe].node);
-                self.sharers.push(Load { pe, demand: *thread.activity.demand(), remote });
-            }
-        }
-        for (load, share) in self.sharers.iter().zip(self.solver.share(&self.machine.model, &self.sharers)) {
-            self.cpus[load.pe].share = *share;
-        }
-    }
-
-    /// Updates the paces on one memory node: those of the clusters that changed, and of all threads that wait
-    /// for memory if its latency changed. Updates the events of their PEs.
-    fn work_out(&mut self, node: usize) {
-        let members = std::mem::take(&mut self.machine.model.nodes[node]);
-        let busy = members.iter().map(|&pe| &self.cpus[pe]).filter(|cpu| cpu.running().is_some());
-        let growth = self.memory[node].latency_growth(&self.machine.model, busy.map(|cpu| &cpu.share));
-        let is_new = std::mem::replace(&mut self.growth[node], growth) != growth;
-        for &pe in &members {
-            let is_changed = self.is_dirty[self.machine.model.pes[pe].cluster];
-            if is_changed || (is_new && self.waits_for_memory(pe)) {
-                self.settle(pe);
-                let cpu = &mut self.cpus[pe];
-                cpu.pace = cpu.share.pace(self.machine.spec.ghz, growth);
-                self.schedule(pe);
-            }
-        }
-        self.machine.model.nodes[node] = members;
-    }
-
-    fn waits_for_memory(&self, pe: usize) -> bool {
-        let demand = |thread: usize| self.threads[thread].activity.demand();
-        self.cpus[pe].running().is_some_and(|thread| demand(thread).l2_misses_per_100_cycles > 0.0)
     }
 
     /// Accounts for what the thread of a PE did since the last time.

@@ -9,6 +9,7 @@ use crate::chance::{Purpose, mix};
 use crate::pmu::{Counters, Progress};
 use crate::program::{Op, Work};
 use crate::queue::Event;
+use crate::sim::memory::{ProcessMemory, ThreadMemory};
 use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
 use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::contention::Demand;
@@ -48,6 +49,7 @@ impl App {
             completions: Vec::new(),
             parallelism: Parallelism::default(),
             counted_xor: 0,
+            memory: ProcessMemory::default(),
             cpu_ns: 0,
             instructions: 0.0,
             work: 0.0,
@@ -76,6 +78,7 @@ impl Sim {
         self.apps[app].runs += 1;
         let variation = self.chance.stream(Purpose::Variation, &[app as u64, run]).normal();
         self.apps[app].work_factor = (1.0 + plan.variation * variation).max(0.1);
+        self.apps[app].memory = ProcessMemory::default();
         let all = &self.machine.model.topology.allowed;
         let permitted = Arc::new(plan.pin.as_ref().map_or_else(|| all.clone(), |pin| pin.intersection(all)));
         let team = self.team(app, &permitted);
@@ -108,7 +111,7 @@ impl Sim {
                 bound: false,
                 pe: None,
                 warm_pe: None,
-                home: None,
+                memory: ThreadMemory::default(),
                 cpu_ns: 0,
                 times: Times::default(),
                 entity: Entity::new(index, plan.weight),

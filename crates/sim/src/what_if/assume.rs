@@ -98,16 +98,7 @@ impl Assumption {
 }
 
 /// Minimal demands.
-const LOW: Demand = Demand {
-    fpu: 0.0,
-    ipc: 0.5,
-    l2_misses_per_100_cycles: 0.0,
-    l3_miss_share: 0.0,
-    working_set_mib: 0.0,
-    miss_exponent: 0.5,
-    branches: 0.15,
-    branch_misses: 0.03,
-};
+const LOW: Demand = Demand { ipc: 0.5, l3_miss_share: 0.0, ..Demand::DEFAULT };
 
 /// About the median of the programs in BulldOver, Table I.
 const MIDDLE: Demand = Demand {

@@ -9,6 +9,7 @@ use crate::machine::{Machine, Pmu};
 use crate::program::{Op, Program, Waiting, Work};
 use crate::random::Random;
 use crate::sim::sched::groups::nice_weight;
+use crate::sim::memory::MemoryUse;
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 use crate::world::SimWorld;
@@ -83,6 +84,7 @@ impl Setup<'_> {
             weight: nice_weight(0),
             group: None,
             variation: 0.0,
+            memory: MemoryUse::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sim::sim::Sim;
 
 mod groups;
+mod memory;
 mod scheduler;
 
 /// A scenario: shape, applications, and what else there is to say. Work is in Mcycles at 1 GHz: ms.

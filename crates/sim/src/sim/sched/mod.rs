@@ -11,10 +11,11 @@
 //! end of the idle state before it; who moves pays for its caches. [`Kind::Fair`] treats all PEs as equally
 //! fast, like the baselines of the papers; [`Kind::Capacity`] prefers fast idle PEs, like Linux where it
 //! knows of the difference. Masks are always respected. Sources: the files named in each module;
-//! `kernel/time/tick-sched.c` for the tick. Limits: no other scheduling classes, no
-//! autonomous NUMA balancing; a PE's tick costs nothing.
+//! `kernel/time/tick-sched.c` for the tick. Limits: no other scheduling classes, no moving of threads to
+//! their memory; a PE's tick costs nothing.
 
 use super::Sim;
+use super::memory::NumaBalancing;
 use crate::chance::Purpose;
 use crate::machine::{Costs, Machine};
 use crate::program::duration;
@@ -41,7 +42,7 @@ const L1_BYTES: f64 = 32.0 * 1024.0;
 const L2_LATENCY_CYCLES: f64 = 15.0;
 
 /// The scheduler's parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Os {
     /// How it treats speeds.
@@ -60,6 +61,8 @@ pub struct Os {
     pub balance: Duration,
     /// Whether each copy of an application that is in no group is a group of its own.
     pub autogroup: bool,
+    /// Whether pages follow their threads to other memory nodes.
+    pub numa_balancing: Option<NumaBalancing>,
 }
 
 /// How the scheduler treats speeds.
@@ -95,6 +98,7 @@ impl Default for Os {
             tick: ms(4),
             balance: ms(16),
             autogroup: false,
+            numa_balancing: None,
         }
     }
 }
@@ -137,19 +141,19 @@ impl Machine {
     /// nanoseconds: at the exposed latency of the next level that both PEs share, and at most the contents of
     /// those caches.
     fn refill_ns(&self, distance: Distance, from: usize, demand: &Demand) -> f64 {
-        let memory = &self.spec.memory;
+        let memory = &self.model.memory;
         let pe = &self.model.pes[from];
         let l2 = self.model.l2_bytes[pe.l2].unwrap_or(0.0);
         let l3 = self.model.l3_bytes[pe.l3].unwrap_or(0.0);
         let (bytes, latency) = match distance {
             Distance::None | Distance::Core => (0.0, 0.0),
-            Distance::L2 => (L1_BYTES, L2_LATENCY_CYCLES),
-            Distance::L3 => (L1_BYTES.max(l2), memory.l3_latency_cycles),
-            Distance::Node => (L1_BYTES.max(l2 + l3), memory.memory_latency_cycles),
-            Distance::System => (L1_BYTES.max(l2 + l3), memory.memory_latency_cycles * memory.remote_factor),
+            Distance::L2 => (L1_BYTES, L2_LATENCY_CYCLES / self.model.ghz),
+            Distance::L3 => (L1_BYTES.max(l2), memory.l3_latency_ns),
+            Distance::Node => (L1_BYTES.max(l2 + l3), memory.memory_latency_ns),
+            Distance::System => (L1_BYTES.max(l2 + l3), memory.memory_latency_ns * memory.remote_factor),
         };
         let lines = bytes.min(demand.working_set()) / LINE_BYTES;
-        lines * latency * (1.0 - memory.overlap) / self.spec.ghz
+        lines * latency * (1.0 - memory.overlap)
     }
 }
 
@@ -358,7 +362,7 @@ impl Sim {
         thread.times.arrive(self.now);
         thread.pe = Some(pe);
         thread.warm_pe = Some(pe);
-        thread.home.get_or_insert(self.machine.model.pes[pe].node);
+        self.touch_memory(index, pe);
         let cpu = &mut self.cpus[pe];
         (cpu.settled, cpu.since) = (self.now, self.now);
         self.moved.push(pe);

@@ -1,0 +1,283 @@
+//! Caches that threads share: how much of one each thread has, and what it then misses.
+//!
+//! *Problem.* Threads that fit into a cache one at a time may not fit together. What a thread misses depends
+//! on how much it has, and how much it has on what it and the others miss.
+//!
+//! *Approach.* A [`Curve`] is the rate at which a thread misses as a function of the bytes that it has.
+//! Lines are evicted without regard to whose they are, so that each survives for the same time T, and a
+//! thread holds as many as it inserts in T: x = T · misses(x). T is such that they fill the cache together:
+//! Σ x = C (the characteristic time of Che, Tung, Wang, "Hierarchical web caching systems", 2002; Fagin
+//! 1977). x grows with T, mostly ever more slowly, so that Newton's method from below finds T in a few
+//! steps. If what all want fits, each has what it wants.
+//!
+//! *Curves.* A demand may give its miss ratio at several sizes ([`super::demand::MissCurve`]), of which one
+//! curve holds for all caches (Mattson et al. 1970: what misses a cache misses every smaller one). Else the
+//! curve follows from its misses alone:
+//! - A working set that fits into the cache is used evenly: without room for the whole, as much of the
+//!   accesses misses as of the set is missing, up to all accesses. This is the cliff where sets stop
+//!   fitting together.
+//! - One that does not fit misses by the power law of Hartstein, Srinivasan, Puzak, Emma ("Cache miss
+//!   behavior: is it √2?", 2006), `misses = m (C/x)^θ`, of which C and m are the cache and the misses alone.
+//! - A set that its share of the L2 holds needs nothing of the L3. What misses only because the L2 is shared
+//!   finds its data in the L3, if there is one.
+//!
+//! *Limits.* Insertion rates are those at full speed. Threads share nothing of what they hold. Prefetchers,
+//! TLBs, associativity and inclusion are not modelled.
+
+use super::channel::LINE_BYTES;
+use super::contention::Load;
+use super::demand::{Demand, MIB, MissCurve};
+use super::{MachineModel, Pe};
+
+/// The error of the sum of all shares, as a share of the cache.
+const TOLERANCE: f64 = 1e-7;
+
+/// Steps of Newton's method at most; it needs about five.
+const STEPS_MAX: usize = 60;
+
+/// The misses of a thread, per work cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Misses {
+    /// Of the L2.
+    pub l2: f64,
+    /// Those of them that go on to memory.
+    pub memory: f64,
+}
+
+/// How often a thread misses with so many bytes of a cache.
+#[derive(Debug, Clone, Copy)]
+enum Curve {
+    /// As often with any size.
+    Flat(f64),
+    /// `misses (own / bytes)^exponent`.
+    Power { own: f64, misses: f64, exponent: f64 },
+    /// `rate` accesses: all miss without a cache, and a share of `rest` with `enough` bytes.
+    Line { rate: f64, enough: f64, rest: f64 },
+    /// `rate` accesses with the miss ratio at several sizes.
+    Points { rate: f64, enough: f64, curve: MissCurve },
+}
+
+impl Curve {
+    /// Returns the misses of a demand in an L2 of so many bytes.
+    fn of_l2(demand: &Demand, capacity: Option<f64>) -> Self {
+        let rate = demand.l2_accesses_per_100_cycles / 100.0;
+        let enough = demand.working_set();
+        if let Some(curve) = demand.miss_ratio {
+            return Self::Points { rate, enough, curve };
+        }
+        let misses = demand.l2_misses_per_100_cycles / 100.0;
+        let rate = rate.max(misses);
+        match capacity {
+            Some(own) if own < enough => Self::Power { own, misses, exponent: demand.miss_exponent },
+            Some(_) if enough > 0.0 && rate > 0.0 => Self::Line { rate, enough, rest: misses / rate },
+            _ => Self::Flat(misses),
+        }
+    }
+
+    /// Returns the misses in an L3 of so many bytes of a demand that holds `held` bytes of the L2 and
+    /// misses it at a `rate`, where it would miss it at the rate `alone`.
+    fn of_l3(demand: &Demand, capacity: Option<f64>, held: f64, rate: f64, alone: f64) -> Self {
+        let enough = demand.working_set();
+        if let Some(curve) = demand.miss_ratio {
+            let accesses = demand.l2_accesses_per_100_cycles / 100.0;
+            let all = Self::Points { rate: accesses, enough, curve };
+            return if capacity.is_some() && held < enough { all } else { Self::Flat(rate) };
+        }
+        let Some(own) = capacity else { return Self::Flat(rate * demand.l3_miss_share) };
+        let misses = demand.l3_miss_share * if enough <= own { alone.min(rate) } else { rate };
+        if enough <= held || rate == 0.0 {
+            Self::Flat(misses)
+        } else if own < enough {
+            Self::Power { own, misses, exponent: demand.miss_exponent }
+        } else {
+            Self::Line { rate, enough, rest: misses / rate }
+        }
+    }
+
+    /// Returns the most bytes of a cache that it makes use of.
+    fn wanted(&self, capacity: f64) -> f64 {
+        match *self {
+            Self::Power { misses, own, .. } if misses > 0.0 => own.min(capacity),
+            Self::Line { rate, enough, .. } | Self::Points { rate, enough, .. } if rate > 0.0 => {
+                enough.min(capacity)
+            }
+            _ => 0.0,
+        }
+    }
+
+    fn misses(&self, bytes: f64) -> f64 {
+        match *self {
+            Self::Flat(misses) => misses,
+            Self::Power { own, misses, exponent } => {
+                let shortage = (own / bytes.max(LINE_BYTES)).max(1.0);
+                // The common exponent 0.5 has a function of its own, ten times as fast.
+                misses * if exponent == 0.5 { shortage.sqrt() } else { shortage.powf(exponent) }
+            }
+            Self::Line { rate, enough, rest } => {
+                rate * (rest + (1.0 - rest) * (1.0 - bytes / enough).max(0.0))
+            }
+            Self::Points { rate, curve, .. } => rate * curve.ratio(bytes / MIB),
+        }
+    }
+
+    /// Returns the bytes that it holds if lines survive for this time, and how fast they grow with it.
+    fn held(&self, survival: f64) -> (f64, f64) {
+        match *self {
+            Self::Flat(misses) => (misses * survival * LINE_BYTES, misses * LINE_BYTES),
+            Self::Power { own, misses, exponent } => {
+                let inserted = survival * misses * LINE_BYTES;
+                let bytes = if exponent == 0.5 {
+                    let root = (inserted * own.sqrt()).cbrt();
+                    root * root
+                } else {
+                    (inserted * own.powf(exponent)).powf(1.0 / (1.0 + exponent))
+                };
+                (bytes, bytes / survival / (1.0 + exponent))
+            }
+            Self::Line { rate, enough, rest } => {
+                meet(survival, survival * rate * LINE_BYTES, 1.0, (1.0 - rest) / enough)
+            }
+            Self::Points { rate, curve, .. } => {
+                let inserted = survival * rate * LINE_BYTES;
+                let (ratio, slope) = curve.segment_where(|bytes, ratio| inserted * ratio < bytes);
+                meet(survival, inserted, ratio, slope)
+            }
+        }
+    }
+}
+
+/// Solves `bytes = inserted (ratio - slope bytes)`; also returns how fast they grow with the survival time.
+fn meet(survival: f64, inserted: f64, ratio: f64, slope: f64) -> (f64, f64) {
+    let part = 1.0 + inserted * slope;
+    let bytes = inserted * ratio / part;
+    (bytes, bytes / survival / part)
+}
+
+/// A user of a cache.
+#[derive(Debug, Clone, Copy)]
+struct User {
+    cache: usize,
+    index: usize,
+    curve: Curve,
+    wanted: f64,
+    held: f64,
+}
+
+/// Computes the shares of caches; keeps its memory.
+#[derive(Debug, Default)]
+pub(super) struct CacheSharing {
+    users: Vec<User>,
+    l2: Vec<(f64, f64)>,
+}
+
+impl CacheSharing {
+    /// Calls `put` with what each load misses alone, and beside the others.
+    pub fn share(
+        &mut self,
+        machine: &MachineModel,
+        loads: &[Load],
+        mut put: impl FnMut(usize, Misses, Misses),
+    ) {
+        let capacity = |pe: &Pe| machine.l2_bytes[pe.l2];
+        self.divide(machine, loads, |pe| pe.l2, capacity, |_, load, own| Curve::of_l2(&load.demand, own));
+        let mut l2 = std::mem::take(&mut self.l2);
+        l2.clear();
+        l2.resize(loads.len(), (0.0, 0.0));
+        self.users.iter().for_each(|user| l2[user.index] = (user.held, user.curve.misses(user.held)));
+        let alone_in_l2 = |load: &Load| {
+            let own = capacity(&machine.pes[load.pe]);
+            let curve = Curve::of_l2(&load.demand, own);
+            let held = curve.wanted(own.unwrap_or(f64::INFINITY));
+            (held, curve.misses(held))
+        };
+        let l3 = |pe: &Pe| machine.l3_bytes[pe.l3];
+        self.divide(
+            machine,
+            loads,
+            |pe| pe.l3,
+            l3,
+            |index, load, own| {
+                let (held, rate) = l2[index];
+                Curve::of_l3(&load.demand, own, held, rate, alone_in_l2(load).1)
+            },
+        );
+        for user in &self.users {
+            let load = &loads[user.index];
+            let own = l3(&machine.pes[load.pe]);
+            let (held, alone) = alone_in_l2(load);
+            let curve = Curve::of_l3(&load.demand, own, held, alone, alone);
+            let alone_memory = curve.misses(curve.wanted(own.unwrap_or(f64::INFINITY)));
+            let beside = l2[user.index].1;
+            put(
+                user.index,
+                Misses { l2: alone, memory: alone_memory.min(alone) },
+                Misses { l2: beside, memory: user.curve.misses(user.held).min(beside) },
+            );
+        }
+        self.l2 = l2;
+    }
+
+    /// Divides the caches of one level among all loads.
+    fn divide(
+        &mut self,
+        machine: &MachineModel,
+        loads: &[Load],
+        cache: impl Fn(&Pe) -> usize,
+        capacity: impl Fn(&Pe) -> Option<f64>,
+        curve: impl Fn(usize, &Load, Option<f64>) -> Curve,
+    ) {
+        self.users.clear();
+        self.users.extend(loads.iter().enumerate().map(|(index, load)| {
+            let pe = &machine.pes[load.pe];
+            let own = capacity(pe);
+            let curve = curve(index, load, own);
+            let wanted = curve.wanted(own.unwrap_or(f64::INFINITY));
+            User { cache: cache(pe), index, curve, wanted, held: wanted }
+        }));
+        self.users.sort_unstable_by_key(|user| (user.cache, user.index));
+        for users in self.users.chunk_by_mut(|a, b| a.cache == b.cache) {
+            if let Some(own) = capacity(&machine.pes[loads[users[0].index].pe])
+                && users.iter().map(|user| user.wanted).sum::<f64>() > own
+            {
+                fill(users, own);
+            }
+        }
+    }
+}
+
+/// Finds the shares of users who want more than there is.
+fn fill(users: &mut [User], capacity: f64) {
+    let equal = capacity / users.iter().filter(|user| user.wanted > 0.0).count() as f64;
+    // Nobody holds more than an equal share if lines survive only for the shortest time of these.
+    let until_equal = |user: &User| equal / (user.curve.misses(equal) * LINE_BYTES);
+    let greedy = users.iter().filter(|user| user.wanted > equal);
+    let mut survival = greedy.map(until_equal).fold(f64::INFINITY, f64::min);
+    let (mut low, mut high) = (0.0, f64::INFINITY);
+    for _ in 0..STEPS_MAX {
+        let (mut filled, mut growth) = (0.0, 0.0);
+        for user in users.iter_mut().filter(|user| user.wanted > 0.0) {
+            let (bytes, faster) = user.curve.held(survival);
+            user.held = bytes.min(user.wanted);
+            filled += user.held;
+            growth += if bytes < user.wanted { faster } else { 0.0 };
+        }
+        if (filled - capacity).abs() <= TOLERANCE * capacity {
+            return;
+        }
+        if filled < capacity {
+            low = survival
+        } else {
+            high = survival
+        }
+        let next = survival + (capacity - filled) / growth;
+        let is_between = low < next && next < high;
+        survival = match is_between {
+            true => next,
+            false if high.is_infinite() => 2.0 * survival,
+            false => 0.5 * (low + high),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;
