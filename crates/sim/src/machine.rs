@@ -4,6 +4,7 @@
 //! PEs that are faster or slower, and the parameters of [`corewise_core::machine_model`]. Parameters that are
 //! left out have the defaults given here, which are round numbers and not measurements of any machine.
 
+use crate::bench::loops::{HandOver, Loops};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::{MachineModel, Memory, Units};
@@ -39,6 +40,12 @@ pub struct MachineSpec {
     /// Caches and memory.
     #[serde(default)]
     pub memory: MemorySpec,
+    /// How long values take from PE to PE.
+    #[serde(default)]
+    pub hand_over_ns: HandOver,
+    /// How the loops of a calibration run.
+    #[serde(default)]
+    pub loops: Loops,
     /// Fixed costs of switching and moving, apart from the caches.
     #[serde(default)]
     pub costs: Costs,
@@ -120,6 +127,8 @@ impl MachineSpec {
             speeds: Vec::new(),
             units: Units::default(),
             memory: MemorySpec::default(),
+            hand_over_ns: HandOver::default(),
+            loops: Loops::default(),
             costs: Costs::default(),
             pmu: Pmu::default(),
         }
@@ -334,6 +343,7 @@ impl Machine {
         (topology.kinds, topology.notes) = kinds::decide(&topology.pes, &[vote]);
         let mut model = MachineModel::from(topology);
         (model.ghz, model.units, model.memory) = (spec.ghz, spec.units, memory);
+        spec.hand_over_ns.put(&mut model);
         for (pe, (speed, _)) in model.pes.iter_mut().zip(&speeds) {
             pe.speed = *speed;
         }
@@ -409,7 +419,9 @@ fn check(spec: &MachineSpec, memory: &Memory) -> Result<(), MachineError> {
         ("noise", spec.pmu.noise, (0.0..=0.5).contains(&spec.pmu.noise), "0 to 0.5"),
         ("counting", spec.pmu.counting, spec.pmu.counting > 0.0 && spec.pmu.counting <= 1.0, "above 0 to 1"),
     ];
-    match rules.into_iter().find(|(_, value, holds, _)| !holds || !value.is_finite()) {
+    let loops =
+        spec.loops.fault().map(|(field, value)| (field, value, false, "above 0, and a share up to 1"));
+    match rules.into_iter().chain(loops).find(|(_, value, holds, _)| !holds || !value.is_finite()) {
         Some((field, value, _, range)) => {
             Err(MachineError::Range { machine: spec.name.clone(), field, value, range })
         }

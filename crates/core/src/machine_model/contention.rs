@@ -6,11 +6,11 @@
 //! [`cache`](super::cache) and [`channel`]. One work cycle then takes
 //!
 //! ```text
-//! t = (1 - l0 + w) / (f s) + e [(m - n) L3 + n (M r + W)]
+//! t = ((1 - l0) (1 + σ) + w) / (f s) + e [(m - n) L3 + n (M r + W)]
 //! ```
 //!
 //! - f, s: the clock of a PE of speed 1, and the PE's speed. The core's part of the work scales with it.
-//! - w: cycles of waiting for units.
+//! - σ, w: `smt_cost` of all neighbours on an SMT core; cycles of waiting for units.
 //! - m, n: misses of the L2, and those of them that go to memory, with the caches that the thread has left.
 //! - L3, M: their latencies. They are times: memory does not run faster for a fast PE.
 //! - r: 1 for a thread whose memory is on its own node; up to `remote_factor`, by what other nodes serve.
@@ -74,6 +74,8 @@ pub struct Share {
     /// Lines from memory per work cycle, and the part of their latency that is not hidden.
     lines: f64,
     exposed: f64,
+    /// How many times as long as alone its neighbours on an SMT core make its time in the core.
+    slowed: f64,
     fpu_busy: f64,
     l2_misses: f64,
 }
@@ -104,7 +106,8 @@ impl Solver {
         shares.resize(loads.len(), Share::default());
         units.shares(machine, loads, |index, unit: UnitShare| {
             shares[index] = Share {
-                ns: (1.0 + unit.wait) / (machine.ghz * machine.pes[loads[index].pe].speed),
+                ns: (1.0 + unit.smt_cost + unit.wait) / (machine.ghz * machine.pes[loads[index].pe].speed),
+                slowed: 1.0 + unit.smt_cost,
                 fpu_busy: unit.fpu_busy,
                 ..Share::default()
             };
@@ -141,7 +144,7 @@ impl Share {
         let all_alone = ghz * waiting_ns(&alone, memory.memory_latency_ns + queueing_ns);
         let exposed = (1.0 - memory.overlap).min(STALL_MAX / all_alone);
         let distance = 1.0 + (memory.remote_factor - 1.0) * load.remote;
-        self.ns -= exposed * all_alone / (ghz * machine.pes[load.pe].speed);
+        self.ns -= exposed * all_alone * self.slowed / (ghz * machine.pes[load.pe].speed);
         self.ns += exposed * waiting_ns(&beside, memory.memory_latency_ns * distance);
         self.lines = beside.memory;
         self.exposed = exposed;

@@ -254,6 +254,11 @@ impl MachineModel {
         known.copied().unwrap_or_else(|| Figure::assumed(distance.assumed_latency_ns()))
     }
 
+    /// Sets the latency of all pairs at a distance that were not measured.
+    pub fn assume_latency_ns(&mut self, distance: Distance, ns: f64) {
+        self.latency_by_distance.insert(distance, Figure::assumed(ns));
+    }
+
     /// Returns how far apart two PEs are.
     pub fn distance(&self, a: usize, b: usize) -> Distance {
         match (self.pes.get(a), self.pes.get(b)) {

@@ -34,8 +34,10 @@ use super::contention::Load;
 /// What sharing units costs a thread, per work cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct UnitShare {
-    /// Cycles in the core that its neighbours cost.
+    /// Cycles of waiting for units.
     pub wait: f64,
+    /// Share of its time in the core that its neighbours on the core cost beyond that.
+    pub smt_cost: f64,
     /// Cycles with a busy FPU.
     pub fpu_busy: f64,
 }
@@ -81,8 +83,9 @@ impl UnitSharing {
                     |load| issue_intensity(load, units.issue_width),
                     |load| machine.pes[load.pe].core == pe.core,
                 );
-            let smt = units.smt_cost * f64::from(issue.threads.saturating_sub(1));
-            put(index, UnitShare { wait: fpu_wait + issue_wait + smt, fpu_busy: load.demand.fpu + fpu_wait });
+            let smt_cost = units.smt_cost * f64::from(issue.threads.saturating_sub(1));
+            let fpu_busy = load.demand.fpu + fpu_wait;
+            put(index, UnitShare { wait: fpu_wait + issue_wait, smt_cost, fpu_busy });
         }
         for load in loads {
             let pe = &machine.pes[load.pe];

@@ -12,23 +12,10 @@
 //! ([`corewise_core::machine_model::contention`]). Its miss-rate curve, in contrast, describes programs whose
 //! misses when alone are given, and not a loop over a region.
 
+use super::loops::Loops;
 use corewise_core::calibrate::Kernel;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::machine_model::contention::LINE_BYTES;
-
-/// Size of a core's first-level cache in bytes.
-pub const L1_BYTES: f64 = 32.0 * 1024.0;
-
-/// Latencies of the first two levels in cycles; those of the others are in the machine's description.
-const L1_CYCLES: f64 = 4.0;
-const L2_CYCLES: f64 = 14.0;
-
-/// Bytes per cycle that one core, with all of its PEs, streams from L1, L2, L3 and memory.
-const STREAM: [f64; 4] = [32.0, 16.0, 8.0, 4.0];
-
-/// Bytes per cycle that one L2 delivers to all its PEs, and an L3 per core.
-const L2_DELIVERS: f64 = 20.0;
-const L3_DELIVERS_PER_CORE: f64 = 6.0;
 
 /// A PE that traverses a region.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,24 +34,30 @@ pub struct User {
 
 /// Returns the nanoseconds of each user's accesses (a load, or a line of a stream): in its L1, which competes
 /// with other instructions for the core, and beyond.
-pub fn times(machine: &MachineModel, cores_of_l3: &[usize], users: &[User]) -> Vec<(f64, f64)> {
-    let served = served(machine, users);
+pub fn times(
+    machine: &MachineModel,
+    loops: &Loops,
+    cores_of_l3: &[usize],
+    users: &[User],
+) -> Vec<(f64, f64)> {
+    let served = served(machine, loops, users);
     let mut parts: Vec<[f64; 4]> =
-        users.iter().zip(&served).map(|(user, served)| alone(machine, user, served)).collect();
+        users.iter().zip(&served).map(|(user, served)| alone(machine, loops, user, served)).collect();
     // The demand on a level is derived from the times without queueing: an upper bound, exact if one level
     // takes nearly all of the time.
     let total: Vec<f64> = parts.iter().map(|part| part.iter().sum()).collect();
     for level in 1..4 {
         let lines = |index: usize| served[index][level..].iter().sum::<f64>() / total[index];
         let ghz = machine.ghz;
-        let of_core =
-            utilisation(users, lines, |user| (machine.pes[user.pe].core, STREAM[level] * ghz * user.clock));
+        let of_core = utilisation(users, lines, |user| {
+            (machine.pes[user.pe].core, loops.stream[level] * ghz * user.clock)
+        });
         let of_level = utilisation(users, lines, |user| {
             let pe = &machine.pes[user.pe];
             match level {
-                1 => (pe.l2, L2_DELIVERS * ghz),
+                1 => (pe.l2, loops.l2_delivers * ghz),
                 // Without an L3 each PE counts separately, even the second of a core.
-                2 => (pe.l3, L3_DELIVERS_PER_CORE * ghz * cores_of_l3[pe.l3].max(1) as f64),
+                2 => (pe.l3, loops.l3_delivers_per_core * ghz * cores_of_l3[pe.l3].max(1) as f64),
                 _ => (pe.node, machine.memory.bandwidth_gb_per_s),
             }
         });
@@ -92,31 +85,32 @@ fn utilisation(
 }
 
 /// Returns the time that a user's accesses spend on each level without other users, in nanoseconds.
-fn alone(machine: &MachineModel, user: &User, served: &[f64; 4]) -> [f64; 4] {
+fn alone(machine: &MachineModel, loops: &Loops, user: &User, served: &[f64; 4]) -> [f64; 4] {
     let memory = &machine.memory;
     // The first two levels run at the PE's clock, the others at their own.
     let own_clock = machine.ghz * user.clock;
     let ns = match user.kernel {
         Kernel::LoadLatency => {
-            [L1_CYCLES / own_clock, L2_CYCLES / own_clock, memory.l3_latency_ns, memory.memory_latency_ns]
+            let [l1, l2] = loops.latency_cycles.map(|cycles| cycles / own_clock);
+            [l1, l2, memory.l3_latency_ns, memory.memory_latency_ns]
         }
         kernel => {
             let ghz = [own_clock, own_clock, machine.ghz, machine.ghz];
-            std::array::from_fn(|level| LINE_BYTES * kernel.traffic() / STREAM[level] / ghz[level])
+            std::array::from_fn(|level| LINE_BYTES * kernel.traffic() / loops.stream[level] / ghz[level])
         }
     };
     std::array::from_fn(|level| served[level] * ns[level])
 }
 
 /// Returns the shares of each user's accesses that L1, L2, L3 and memory serve.
-fn served(machine: &MachineModel, users: &[User]) -> Vec<[f64; 4]> {
+fn served(machine: &MachineModel, loops: &Loops, users: &[User]) -> Vec<[f64; 4]> {
     let mut reaches = vec![1.0f64; users.len()];
     let hits: [Vec<f64>; 3] = [0, 1, 2].map(|level| {
         let mut hits = vec![0.0; users.len()];
         let cache = |user: &User| {
             let pe = &machine.pes[user.pe];
             match level {
-                0 => (pe.core, Some(L1_BYTES)),
+                0 => (pe.core, Some(1024.0 * loops.l1_kib)),
                 1 => (pe.l2, machine.l2_bytes[pe.l2]),
                 _ => (pe.l3, machine.l3_bytes[pe.l3]),
             }

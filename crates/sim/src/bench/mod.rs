@@ -15,6 +15,7 @@
 //! and its cache share shrinks with what it inserts. Memory is local. Figures are `simulated`.
 
 pub mod kernels;
+pub mod loops;
 pub mod memory;
 pub mod trials;
 
@@ -29,6 +30,7 @@ use corewise_core::machine_model::contention::{Demand, LINE_BYTES, Load, Pace, S
 use corewise_core::time::Time;
 use corewise_core::topology::{DomainKind, Topology, TopologyError};
 use kernels::Mix;
+use loops::Loops;
 use std::time::Duration;
 
 /// The time of a run besides its window.
@@ -77,6 +79,7 @@ pub struct Tally {
 #[derive(Debug)]
 pub struct ModelMachine {
     machine: MachineModel,
+    loops: Loops,
     conditions: Conditions,
     random: Random,
     now: Time,
@@ -93,7 +96,7 @@ pub struct ModelMachine {
 impl ModelMachine {
     /// Creates a machine with these conditions.
     pub fn new(machine: Machine, conditions: Conditions, seed: u64) -> Self {
-        let machine = machine.model;
+        let (machine, loops) = (machine.model, machine.spec.loops);
         let count = machine.pes.len();
         let mut packages = vec![0; count];
         for package in machine.topology.domains(DomainKind::Package) {
@@ -109,6 +112,7 @@ impl ModelMachine {
             random: Random::new(seed, 0),
             places: (0..count).collect(),
             machine,
+            loops,
             conditions,
             now: Time(0),
             tally: Tally::default(),
@@ -173,7 +177,7 @@ impl ModelMachine {
     fn unit_waits(&mut self, tasks: &[Task], places: &[usize]) -> Vec<f64> {
         let width = self.machine.units.issue_width;
         let load = |(task, &pe): (&Task, &usize)| {
-            let usage = task.kernel.usage();
+            let usage = self.loops.usage(task.kernel);
             let shared_fpu = self.machine.pes[pe].fpu != self.machine.pes[pe].core;
             let fpu = if shared_fpu { usage.fpu_of_module } else { usage.fpu };
             let demand =
@@ -202,7 +206,8 @@ impl ModelMachine {
                 memory::User { pe, kernel, region, duty, clock: clocks[index] }
             })
             .collect();
-        let mut memory_times = memory::times(&self.machine, &self.cores_of_l3, &users).into_iter();
+        let mut memory_times =
+            memory::times(&self.machine, &self.loops, &self.cores_of_l3, &users).into_iter();
         let mut rates = Vec::with_capacity(tasks.len());
         for (index, task) in tasks.iter().enumerate() {
             let rate = match task.kernel.focus() {
