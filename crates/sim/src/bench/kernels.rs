@@ -4,6 +4,9 @@
 use corewise_core::calibrate::{Kernel, Nas, ProblemClass};
 use corewise_core::machine_model::contention::Demand;
 
+/// The issue width of the cores that the mixes are described for.
+pub const ISSUE_WIDTH: f64 = 4.0;
+
 /// Returns the time of a synchronisation kernel per unit of work, as a multiple of the latency between its
 /// two PEs.
 pub fn exchange_cost(kernel: Kernel) -> f64 {

@@ -2,7 +2,9 @@
 //! caches beyond the predictor's parameters. The defaults are round numbers of out-of-order cores of about
 //! 2010.
 
+use super::kernels;
 use corewise_core::calibrate::{Kernel, KernelUsage};
+use corewise_core::machine_model::contention::Demand;
 use corewise_core::machine_model::{Distance, MachineModel};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +55,12 @@ impl Loops {
         usage.fpu *= self.filled;
         usage.fpu_of_module *= self.filled;
         usage
+    }
+
+    /// Returns what a thread demands here that demands this of a core of [`kernels::ISSUE_WIDTH`].
+    pub fn demand(&self, demand: &Demand, issue_width: f64) -> Demand {
+        let ipc = demand.ipc / kernels::ISSUE_WIDTH * issue_width * self.filled;
+        Demand { fpu: demand.fpu * self.filled, ipc, ..*demand }
     }
 
     /// Returns the parameter that is out of its range, if one is.

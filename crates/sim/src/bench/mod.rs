@@ -239,7 +239,8 @@ impl ModelMachine {
 
     /// Returns the slowest thread's time for its part, plus the exchanges, in nanoseconds.
     fn nas_ns(&mut self, mix: &Mix, places: &[usize]) -> f64 {
-        let load = |&pe: &usize| Load { pe, demand: mix.demand, remote: 0.0 };
+        let demand = self.loops.demand(&mix.demand, self.machine.units.issue_width);
+        let load = |&pe: &usize| Load { pe, demand, remote: 0.0 };
         let loads: Vec<Load> = places.iter().map(load).collect();
         let mut paces = Vec::new();
         self.solver.solve(&self.machine, &loads, &mut paces);
