@@ -9,6 +9,7 @@ mod fairness;
 mod groups;
 mod memory;
 mod scheduler;
+mod waits;
 
 /// A scenario: shape, applications, and what else there is to say. Work is in Mcycles at 1 GHz: ms.
 fn scenario(topology: &str, applications: &str, rest: &str) -> Scenario {

@@ -1,6 +1,7 @@
 //! Cases with answers that arithmetic gives: how programs wait, and what corewise changes about that. Ranges
-//! are as wide as what is not determined. The helpers are those of the other cases.
+//! are as wide as what is not determined.
 
+use super::check;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::plan::SettingKind;
@@ -10,14 +11,10 @@ use corewise_sim::machine::Machine;
 use corewise_sim::scenario::{Scenario, Variant, WaitsSpec};
 use corewise_sim::world::SimWorld;
 
-/// A scenario on so many PEs; work is in Mcycles at 1 GHz: ms.
-fn scenario(pes: u32, applications: &str) -> Scenario {
-    let text = format!(
-        "name = 'waits'\nstop = {{ time = '60s' }}\nos = {{ slice = '1500us' }}\n\
-         application = [{applications}]\ndemand.int = {{}}\n\
-         [machine]\nname = 'm'\ntopology = 'core:{pes} pu:1'\nghz = 1.0\n"
-    );
-    Scenario::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
+/// A scenario on so many PEs.
+fn on(pes: u32, applications: &str) -> Scenario {
+    let rest = "stop = { time = '60s' }\nos = { slice = '1500us' }";
+    super::scenario(&format!("core:{pes} pu:1"), applications, rest)
 }
 
 /// Steps that are done so often.
@@ -75,15 +72,8 @@ fn last(found: &Found) -> f64 {
     found.done.iter().copied().fold(0.0, f64::max)
 }
 
-/// Requires that every figure is in its range.
-fn check(what: &str, found: &[f64], least: f64, most: f64) {
-    let (low, high) = found.iter().fold((f64::MAX, f64::MIN), |(a, b), &x| (a.min(x), b.max(x)));
-    println!("{what}: {low:.3} to {high:.3} in {} runs, must be {least:.3} to {most:.3}", found.len());
-    assert!(low >= least && high <= most, "{what}: not in {least}..{most}: {found:?}");
-}
-
 fn seeds(figure: impl Fn(u64) -> f64) -> Vec<f64> {
-    (1..=4).map(figure).collect()
+    super::seeds(4, figure)
 }
 
 #[test]
@@ -92,7 +82,7 @@ fn spinning_then_blocking_costs_what_each_costs_in_a_serial_phase() {
     // and blocks; or it blocks at once.
     let phases = |wait: &str| {
         let steps = repeat(100, "{ serial = { mcycles = 10, demand = 'int' } }");
-        scenario(2, &format!("{{ name = 'a', threads = 2, wait = {wait}, {steps} }}"))
+        on(2, &format!("{{ name = 'a', threads = 2, wait = {wait}, {steps} }}"))
     };
     for (wait, least, most) in
         [("{ library = {} }", 1.75, 1.76), ("'sleep'", 1.0, 1.01), ("'spin'", 2.0, 2.01)]
@@ -113,7 +103,7 @@ fn the_serial_phase_of_a_spinning_team_occupies_pes() {
     // PEs: 3 s of CPU time on 2 PEs, and no more than 2 s if the partner sleeps.
     let apps = |wait: &str| {
         let steps = repeat(200, "{ serial = { mcycles = 5, demand = 'int' } }");
-        scenario(2, &format!("{{ name = 'a', threads = 2, wait = {wait}, {steps} }}, {}", hog(1000)))
+        on(2, &format!("{{ name = 'a', threads = 2, wait = {wait}, {steps} }}, {}", hog(1000)))
     };
     let time = |wait: &str| seeds(|seed| last(&run(&apps(wait), WaitsSpec::Off, seed)));
     check("spinning", &time("'spin'"), 1.35, 1.75);
@@ -128,7 +118,7 @@ fn spinning_then_blocking_beside_a_hog_follows_its_closed_form() {
         let steps = repeat(50, "{ serial = { mcycles = 10, demand = 'int' } }");
         let wait = format!("{{ library = {{ spin_count = {turns} }} }}");
         let team = format!("{{ name = 'a', threads = 2, wait = {wait}, {steps} }}");
-        let scenario = scenario(1, &format!("{team}, {}", hog(10_000)));
+        let scenario = on(1, &format!("{team}, {}", hog(10_000)));
         let expected = 0.05 * (20.0 + b);
         let found = seeds(|seed| run(&scenario, WaitsSpec::Off, seed).done[0]);
         check(&format!("{turns} turns"), &found, 0.94 * expected, 1.06 * expected);
@@ -141,9 +131,9 @@ fn spinning_teams_take_turns_for_about_the_sum_of_their_times() {
     // thread spins. Unchanged they spin on the PEs that the other's threads need.
     let chain = "{ chain = { work = { mcycles = 0.05, demand = 'int' }, ring = true } }";
     let wave = |name: &str| format!("{{ name = '{name}', threads = 2, {} }}", repeat(20_000, chain));
-    let alone = scenario(2, &wave("a"));
+    let alone = on(2, &wave("a"));
     check("alone", &seeds(|seed| last(&run(&alone, WaitsSpec::Off, seed))), 2.0, 2.01);
-    let both = scenario(2, &format!("{}, {}", wave("a"), wave("b")));
+    let both = on(2, &format!("{}, {}", wave("a"), wave("b")));
     let unchanged = seeds(|seed| last(&run(&both, WaitsSpec::Off, seed)));
     check("unchanged", &unchanged, 4.0, 60.0);
     let turns = seeds(|seed| {
@@ -158,7 +148,7 @@ fn spinning_teams_take_turns_for_about_the_sum_of_their_times() {
 fn a_short_spin_count_beside_a_second_copy_is_about_as_good_as_passive() {
     // Regions of 200 us, long enough that blocks cost little: twice the time alone.
     let copies = |wait: &str| {
-        scenario(2, &format!("{}, {}", team("a", 2, wait, 5_000, 0.2), team("b", 2, wait, 5_000, 0.2)))
+        on(2, &format!("{}, {}", team("a", 2, wait, 5_000, 0.2), team("b", 2, wait, 5_000, 0.2)))
     };
     let passive = seeds(|seed| last(&run(&copies("'sleep'"), WaitsSpec::Off, seed)));
     check("passive", &passive, 2.0, 2.3);
@@ -175,7 +165,7 @@ fn a_short_spin_count_beside_a_second_copy_is_about_as_good_as_passive() {
 #[test]
 fn the_spin_count_is_restored_when_the_other_program_has_ended() {
     let short = team("b", 2, "{ library = {} }", 1_500, 0.2);
-    let scenario = scenario(2, &format!("{}, {short}", team("a", 2, "{ library = {} }", 20_000, 0.2)));
+    let scenario = on(2, &format!("{}, {short}", team("a", 2, "{ library = {} }", 20_000, 0.2)));
     for seed in 1..=2 {
         let variant =
             Variant { waits: WaitsSpec::Spin, ..Variant::policy("default".parse().expect("a policy")) };
@@ -207,10 +197,8 @@ fn the_spin_count_is_restored_when_the_other_program_has_ended() {
 #[test]
 fn a_team_that_adapts_has_its_fair_share_of_the_pes() {
     // The second of two programs of 8 threads on 8 PEs finds 8 threads that want PEs: it starts with 4.
-    let scenario = scenario(
-        8,
-        &format!("{}, {}", team("a", 8, "'sleep'", 100, 10.0), team("b", 8, "'sleep'", 100, 10.0)),
-    );
+    let scenario =
+        on(8, &format!("{}, {}", team("a", 8, "'sleep'", 100, 10.0), team("b", 8, "'sleep'", 100, 10.0)));
     for seed in 1..=2 {
         let found = run_with(&scenario, WaitsSpec::Off, true, seed);
         let mut threads: Vec<usize> =
