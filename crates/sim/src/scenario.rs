@@ -290,7 +290,7 @@ impl Scenario {
             let plan = AppPlan {
                 name: app.name.as_str().into(),
                 program: Arc::new(program),
-                threads: variant.threads.unwrap_or(app.threads),
+                threads: variant.threads.map_or(app.threads, |threads| threads.min(app.threads)),
                 adapt_team: variant.adapt_team,
                 waiting: variant.wait.or(app.wait).unwrap_or(spec.wait),
                 reports_master: variant.reports_master,

@@ -165,9 +165,9 @@ impl Sim {
         if let Some(rules) = os.numa_balancing {
             queue.push(Time(0) + rules.period, Event::ScanMemory);
         }
-        let tick_ns = os.tick.as_nanos() as usize;
+        let spread_ns = os.tick.min(os.tick_spread).as_nanos().max(1) as usize;
         let phase = |pe: usize| {
-            let phase_ns = chance.below(Purpose::TickPhase, &[pe as u64], tick_ns) as u64;
+            let phase_ns = chance.below(Purpose::TickPhase, &[pe as u64], spread_ns) as u64;
             Cpu { phase_ns, ..Cpu::default() }
         };
         let cpus = (0..count).map(phase).collect();

@@ -134,26 +134,28 @@ impl Sim {
         if self.threads[thread].ended {
             return;
         }
-        // Account for what it did so far, in particular a busy-wait, before it does something else.
-        if let Some(pe) = self.running_on(thread) {
-            self.settle(pe);
-        }
-        self.audit_work(thread);
-        let was_ready = self.threads[thread].ready;
-        match (self.next_step(thread), was_ready) {
-            (Next::Run, false) => self.wake(thread, by),
-            (Next::Run, true) => {
+        let Some(pe) = self.running_on(thread) else {
+            // It needs a PE, and must have paid for getting it, to notice that it may continue.
+            self.audit_work(thread);
+            self.threads[thread].activity = Activity::Work { left: 0.0, demand: Demand::SPIN };
+            if self.threads[thread].ready {
                 self.count_while_ready(thread, true);
-                if let Some(pe) = self.running_on(thread) {
-                    self.touch(pe);
-                }
+            } else {
+                self.wake(thread, by);
             }
-            (Next::Block, true) => self.leave(thread),
-            (Next::Block, false) => {}
-            (Next::End, was_ready) => {
-                if was_ready {
-                    self.leave(thread);
-                }
+            return;
+        };
+        // Account for what it did so far, in particular a busy-wait, before it does something else.
+        self.settle(pe);
+        self.audit_work(thread);
+        match self.next_step(thread) {
+            Next::Run => {
+                self.count_while_ready(thread, true);
+                self.touch(pe);
+            }
+            Next::Block => self.leave(thread),
+            Next::End => {
+                self.leave(thread);
                 self.end(thread);
             }
         }

@@ -56,6 +56,9 @@ pub struct Os {
     /// Time between two ticks of a PE.
     #[serde(deserialize_with = "duration")]
     pub tick: Duration,
+    /// The ticks of all PEs come within this time; a whole tick if left out.
+    #[serde(deserialize_with = "duration")]
+    pub tick_spread: Duration,
     /// Time between two attempts to balance a domain.
     #[serde(deserialize_with = "duration")]
     pub balance: Duration,
@@ -96,6 +99,7 @@ impl Default for Os {
             queue: QueueKind::Eevdf,
             slice: ms(3),
             tick: ms(4),
+            tick_spread: Duration::MAX,
             balance: ms(16),
             autogroup: false,
             numa_balancing: None,
