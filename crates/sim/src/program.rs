@@ -2,9 +2,9 @@
 //!
 //! Every thread of an application runs the same list of steps; the first thread is the master. A fork-join
 //! loop is a `parallel` step, a serial part a `serial` one; both end in a barrier of all threads. Work is
-//! given in millions of cycles of the machine's clock, as it takes when run alone at speed 1. Threads wait at
-//! barriers and locks as their runtime library lets them ([`Waiting`]), and in a `chain` in code of their own:
-//! they spin, whatever the library does.
+//! given in millions of cycles of the machine's clock, as it takes when run alone at speed 1. Threads wait
+//! at barriers and locks as their runtime library lets them ([`Waiting`]), and in a `chain` in code of their
+//! own: they spin, whatever the library does.
 
 use corewise_core::machine_model::contention::Demand;
 use corewise_core::time::parse_duration;
@@ -96,8 +96,8 @@ pub enum Waiting {
         #[serde(deserialize_with = "duration")]
         block_after: Duration,
     },
-    /// Busy-waits for so many turns of a loop, then blocks, as the idle threads of GNU's OpenMP do; their spin
-    /// count is the only one that can be changed from outside.
+    /// Busy-waits for so many turns of a loop, then blocks, as the idle threads of GNU's OpenMP do; their
+    /// spin count is the only one that can be changed from outside.
     Library {
         /// The number of turns; the default is libgomp's.
         #[serde(default = "spin_count")]

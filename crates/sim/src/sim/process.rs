@@ -2,8 +2,9 @@
 //!
 //! Problem: corewise gains most by changing how unmodified programs wait, so its rules must run here on what
 //! they would see on a real machine. Approach: each run of an application is a process of one team. A thread
-//! that waits for another one spins in turns until its count is used up ([`Waiting`]), as its runtime library
-//! lets it at the beginning of the wait; in a chain it spins in code of its own, which nothing can change.
+//! that waits for another one spins in turns until its count is used up ([`Waiting`]), as its runtime
+//! library lets it at the beginning of the wait; in a chain it spins in code of its own, which nothing can
+//! change.
 //! What the kernel's `schedstat` shows is kept: time on a PE, time in a queue (known when it is over), and
 //! how often a thread was given a PE. From these the delay of each process is reported at the times at which
 //! a real run looks (`corewise_binding::runtimes`), with the idle time of its PEs while its waits are changed.

@@ -112,8 +112,9 @@ fn the_serial_phase_of_a_spinning_team_occupies_pes() {
 
 #[test]
 fn spinning_then_blocking_beside_a_hog_follows_its_closed_form() {
-    // On one PE: one of two threads works for 10 ms at a time, the other one spins for B ms and blocks, and a
-    // hog wants the PE. While all three do, each has a third of it, then two have a half: 3 B + 2 (10 - B) ms.
+    // On one PE: one of two threads works for 10 ms at a time, the other one spins for B ms and blocks, and
+    // a hog wants the PE. While all three want it, each has a third of it, then two have a half: a phase
+    // takes 3 B + 2 (10 - B) ms.
     for (turns, b) in [(0, 0.0), (100_000, 2.5), (200_000, 5.0), (300_000, 7.5), (1_000_000, 10.0)] {
         let steps = repeat(50, "{ serial = { mcycles = 10, demand = 'int' } }");
         let wait = format!("{{ library = {{ spin_count = {turns} }} }}");
