@@ -196,12 +196,13 @@ impl Writer {
         let events = !seed.is_multiple_of(2);
         writeln!(self.text, "name = 'seed {seed}'\nevents = {events}\ninterval = '{interval_ms}ms'")?;
         let faulty = self.happens(0.67);
+        let pages = self.from(&["", "", "numa_balancing = { period = '30ms', page_us = 0.1 }, "]);
         // Without faults all programs must complete; where threads are killed some never do.
         let time = if faulty { "10s" } else { "10min" };
         writeln!(self.text, "stop = {{ completions = {completions}, time = '{time}' }}")?;
         writeln!(
             self.text,
-            "os = {{ queue = '{queue}', scheduler = '{scheduler}', slice = '{slice_ms}ms', \
+            "os = {{ queue = '{queue}', scheduler = '{scheduler}', slice = '{slice_ms}ms', {pages}\
              balance = '{balance_ms}ms' }}"
         )?;
         if self.happens(0.25) {
@@ -263,7 +264,8 @@ impl Writer {
             let speed = self.within(0.25, 2.0);
             speeds.push(format!("{{ pes = '{}-{}', speed = {speed:?} }}", a.min(b), a.max(b)));
         }
-        let conflict = [self.within(0.0, 1.0), self.within(0.0, 1.0)];
+        let conflict = [self.within(0.0, 1.5), self.within(0.0, 1.5)];
+        let smt_cost = self.seldom(0.5);
         let (gb_per_s, overlap) = (self.within(2.0, 40.0), self.within(0.0, 0.95));
         let (switch_us, migration_us) = (self.seldom(20.0), self.seldom(50.0));
         let (wake_us, idle_exit_us) = (self.seldom(5.0), self.seldom(50.0));
@@ -274,7 +276,7 @@ impl Writer {
              topology = 'numa:{numa} pack:1 l3:{l3}(size={l3_mib}MB) l2:{l2}(size={l2_kib}kB) \
              {module}core:{core} pu:{pu}'\n\
              speeds = [{}]\n\
-             units = {{ fpu_conflict = {:?}, issue_conflict = {:?} }}\n\
+             units = {{ fpu_conflict = {:?}, issue_conflict = {:?}, smt_cost = {smt_cost:?} }}\n\
              memory = {{ bandwidth_gb_per_s = {gb_per_s:?}, overlap = {overlap:?} }}\n\
              costs = {{ switch_us = {switch_us:?}, wake_us = {wake_us:?}, \
              idle_exit_us = {idle_exit_us:?}, migration_us = {migration_us:?} }}\n\
@@ -290,10 +292,14 @@ impl Writer {
         writeln!(self.text, "[demand]\nint = {{ ipc = 1.5 }}\nfp = {{ fpu = 0.9 }}")?;
         let (misses, mib) = (self.within(0.1, 4.0), self.within(0.1, 2.0));
         let (exponent, fpu) = (self.from(&[0.3, 0.5, 2.0]), self.seldom(1.0));
+        let (accesses, ratio) = (self.within(0.0, 6.0), self.within(0.0, 1.0));
         writeln!(
             self.text,
             "mem = {{ l2_misses_per_100_cycles = {misses:?}, working_set_mib = {mib:?}, \
-             miss_exponent = {exponent:?}, fpu = {fpu:?} }}"
+             miss_exponent = {exponent:?}, fpu = {fpu:?} }}\n\
+             curve = {{ l2_accesses_per_100_cycles = {accesses:?}, \
+             miss_ratio = [[{mib:?}, {ratio:?}], [{:?}, 0.0]] }}",
+            2.0 * mib
         )
     }
 
@@ -313,13 +319,17 @@ impl Writer {
             "{ yield = { every = '20us', block_after = '3ms' } }",
         ]);
         let (start_ms, variation) = (self.from(&[0, 0, 7, 400]), self.seldom(0.3));
+        let shared = self.from(&[0.0, 0.0, 0.25, 1.0]);
+        let placed = self.from(&["first-touch", "first-touch", "interleave"]);
         // Give every thread some work, so that no program ends immediately and restarts without end.
         let steps = format!("{{ each = {{ mcycles = 3, demand = 'int' }} }}, {}", self.steps(2));
         writeln!(
             self.text,
             "[[application]]\nname = 'a{app}'\ncopies = {copies}\nthreads = {threads}\nwait = {wait}\n\
              start = '{start_ms}ms'\nvariation = {variation:?}\n\
-             steps = [{steps}]"
+             memory = {{ private = {:?}, shared = {shared:?}, policy = '{placed}' }}\n\
+             steps = [{steps}]",
+            1.0 - shared
         )?;
         Ok(copies)
     }
@@ -360,7 +370,7 @@ impl Writer {
 
     fn amount(&mut self) -> String {
         let mcycles = self.from(&[0.02, 0.3, 2.0, 10.0, 30.0]);
-        let (demand, imbalance) = (self.from(&["int", "fp", "mem"]), self.seldom(0.9));
+        let (demand, imbalance) = (self.from(&["int", "fp", "mem", "curve"]), self.seldom(0.9));
         format!("{{ mcycles = {mcycles:?}, demand = '{demand}', imbalance = {imbalance:?} }}")
     }
 }

@@ -172,7 +172,11 @@ impl Sim {
         let app = &mut self.apps[thread.app];
         let spec = app.plan.memory;
         thread.memory.private.touch(spec.policy, node, nodes, 1.0);
-        if spec.shared == 0.0 || nodes == 1 {
+        if nodes == 1 {
+            thread.memory.only = Some(node);
+            return;
+        }
+        if spec.shared == 0.0 {
             thread.memory.update(&spec, &app.memory.shared);
             return;
         }
