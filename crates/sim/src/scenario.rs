@@ -374,24 +374,32 @@ impl Scenario {
         located.collect::<Result<_, _>>().map(Some).map_err(fault)
     }
 
+    fn threads(&self) -> usize {
+        let threads = self.applications.iter().map(|app| app.copies.saturating_mul(app.threads));
+        threads.fold(0, usize::saturating_add)
+    }
+
+    /// Returns what is wrong with an application, if anything is.
+    fn fault_of(&self, app: &AppSpec) -> Result<Option<&'static str>, ScenarioError> {
+        let program = self.program_of(app)?;
+        let rules = [
+            (app.copies == 0 || app.threads == 0, "copies and threads must be 1 or more"),
+            (!NICE_LEVELS.contains(&app.nice), "nice must be -20 to 19"),
+            (
+                !(0.0..=0.3).contains(&app.variation.unwrap_or(program.variation)),
+                "variation must be 0 to 0.3",
+            ),
+        ];
+        let broken = rules.iter().find(|(broken, _)| *broken).map(|(_, problem)| *problem);
+        Ok(broken.or(app.memory.unwrap_or(program.memory).fault()))
+    }
+
     fn check(&self) -> Result<(), ScenarioError> {
         let fault = |item, name: &str, problem: &str| {
             Err(ScenarioError::Item { item, name: name.to_owned(), problem: problem.to_owned() })
         };
-        let mut threads = 0;
         for app in &self.applications {
-            threads = app.copies.saturating_mul(app.threads).saturating_add(threads);
-            if app.copies == 0 || app.threads == 0 {
-                return fault("application", &app.name, "copies and threads must be 1 or more");
-            }
-            if !NICE_LEVELS.contains(&app.nice) {
-                return fault("application", &app.name, "nice must be -20 to 19");
-            }
-            let variation = app.variation.unwrap_or(self.program_of(app)?.variation);
-            if !(0.0..=0.3).contains(&variation) {
-                return fault("application", &app.name, "variation must be 0 to 0.3");
-            }
-            if let Some(problem) = app.memory.unwrap_or(self.program_of(app)?.memory).fault() {
+            if let Some(problem) = self.fault_of(app)? {
                 return fault("application", &app.name, problem);
             }
         }
@@ -435,7 +443,7 @@ impl Scenario {
             (!(0.0..=1.0).contains(&noise), "guard.noise must be 0 to 1"),
             (!factors_are_good, "the factors of scale must be above 0"),
             (self.applications.is_empty(), "it has no application"),
-            (threads > THREADS_MAX, "it has more than 1048576 threads"),
+            (self.threads() > THREADS_MAX, "it has more than 1048576 threads"),
             (self.runs == 0, "runs must be 1 or more"),
             (self.baseline_runs.is_some(), NO_BASELINE_RUNS),
             (self.stop.completions == 0, "stop.completions must be 1 or more"),
