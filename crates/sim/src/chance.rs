@@ -33,6 +33,8 @@ pub(crate) enum Purpose {
     Variation,
     /// How much of an unequally divided work a thread has.
     Imbalance,
+    /// Which PE's time a decision takes.
+    DecisionPlace,
     /// The errors of counters.
     CounterNoise,
     /// The errors of reported progress.

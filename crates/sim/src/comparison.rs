@@ -264,7 +264,7 @@ fn simulate(
     commands: Option<StartCommand<'_>>,
 ) -> Result<Run, ScenarioError> {
     let mut sim = scenario.simulation(variant, seed)?;
-    let machine = sim.machine.reported_model();
+    let machine = scenario.believed(&sim.machine)?;
     if seed == scenario.seed {
         sim.timeline = Some(Timeline::new(sim.machine.model.pes.len()));
     }

@@ -12,6 +12,7 @@
 pub mod bench;
 mod chance;
 pub mod comparison;
+pub mod decisions;
 pub mod estimate;
 pub mod experiment;
 pub mod faults;

@@ -11,6 +11,7 @@ use crate::machine::Pmu;
 use crate::random::Random;
 use corewise_core::machine_model::contention::{Demand, Pace};
 use corewise_core::observe::PmuReading;
+use corewise_core::policy::dispatch::EventsPerCycle;
 
 /// Number of counters.
 const COUNTERS: usize = 6;
@@ -48,6 +49,17 @@ impl Counters {
     /// Returns the cycles so far, and those in which the FPU was busy.
     pub fn busy(&self) -> (f64, f64) {
         (self.truth[CYCLES], self.truth[FPU_BUSY])
+    }
+
+    /// Returns what happened per cycle since earlier counters; `None` if there was no cycle.
+    pub fn per_cycle_since(&self, before: &Counters) -> Option<EventsPerCycle> {
+        let change = |counter: usize| self.truth[counter] - before.truth[counter];
+        let per_cycle = |counter: usize| change(counter) / change(CYCLES);
+        (change(CYCLES) > 0.0).then(|| EventsPerCycle {
+            l2_misses: per_cycle(L2_MISSES),
+            fpu: per_cycle(FPU_BUSY),
+            branches: per_cycle(BRANCHES),
+        })
     }
 
     /// Reads the counters.

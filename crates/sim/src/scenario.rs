@@ -3,9 +3,11 @@
 //! A scenario contains everything that a result depends on, except the seed. Its variants are compared: each
 //! consists of a policy, and the PEs to which some applications are pinned.
 
+use crate::decisions::Decisions;
 use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
+use crate::sim::dispatching::Dispatching;
 use crate::sim::memory::MemoryUse;
 use crate::sim::sched::Os;
 use crate::sim::sched::groups::{GroupSpec, NICE_LEVELS, nice_weight};
@@ -13,8 +15,9 @@ use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 pub use crate::variant::{Variant, WaitsSpec};
 use corewise_core::cpuset::CpuSet;
+use corewise_core::machine_model::MachineModel;
 use corewise_core::machine_model::contention::Demand;
-use corewise_core::policy::{self, ParameterTable, PolicySpec};
+use corewise_core::policy::{self, ParameterTable, PolicySpec, dispatch};
 use corewise_core::time::Time;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -42,6 +45,11 @@ pub struct Scenario {
     /// The faults.
     #[serde(default)]
     pub faults: Faults,
+    /// What decisions cost.
+    #[serde(default)]
+    pub decisions: Decisions,
+    /// The machine as policies believe it to be: `[predictor]` holds what differs from `[machine]`.
+    pub predictor: Option<MachineSpec>,
     /// Whether policies receive the events they subscribe to, as on a machine with BPF.
     #[serde(default)]
     pub events: bool,
@@ -246,10 +254,11 @@ impl Scenario {
     pub fn parse_with(text: &str, settings: &[String]) -> Result<Self, ScenarioError> {
         let syntax = |error: toml::de::Error| ScenarioError::Syntax(error.to_string());
         // Without settings, parse the original text, so that errors contain the line.
-        let scenario: Scenario = if settings.is_empty() {
+        let table: toml::Table = toml::from_str(text).map_err(syntax)?;
+        let scenario: Scenario = if settings.is_empty() && !table.contains_key("predictor") {
             toml::from_str(text).map_err(syntax)?
         } else {
-            return Self::from_table(toml::from_str(text).map_err(syntax)?, settings);
+            return Self::from_table(table, settings);
         };
         scenario.complete()
     }
@@ -259,6 +268,7 @@ impl Scenario {
         for setting in settings {
             set(&mut table, setting)?;
         }
+        believe(&mut table);
         let read: Result<Scenario, _> = table.try_into();
         read.map_err(|error| ScenarioError::Syntax(error.to_string()))?.complete()
     }
@@ -269,6 +279,7 @@ impl Scenario {
             scenario.variants.push(Variant::policy(PolicySpec::from(&policy::SPREAD)));
         }
         scenario.check()?;
+        scenario.believed(&Machine::new(scenario.machine.clone())?)?;
         for variant in &scenario.variants {
             scenario.simulation(variant, scenario.seed)?;
         }
@@ -309,10 +320,25 @@ impl Scenario {
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
         let mut sim =
             Sim::new(machine, self.os, plans, stop, seed).with_groups(&self.groups).with_faults(self.faults);
+        sim.dispatching = dispatching(variant)?;
+        // Under the system's own scheduler nobody observes and decides.
+        let is_decided = variant.policy.name() != policy::DEFAULT.name || variant.waits.cures().any();
+        sim.decisions = if is_decided { self.decisions } else { Decisions::FREE };
         sim.tells_events = self.events;
         sim.samples = variant.waits.cures().any();
         sim.progress_noise = self.guard.map(|guard| guard.noise);
         Ok(sim)
+    }
+
+    /// Returns the machine as policies believe it to be.
+    pub fn believed(&self, machine: &Machine) -> Result<MachineModel, ScenarioError> {
+        let Some(spec) = &self.predictor else { return Ok(machine.reported_model()) };
+        let believed = Machine::new(spec.clone())?;
+        if believed.model.topology.pes != machine.model.topology.pes {
+            let problem = "policies must believe in the PEs that there are".to_owned();
+            return Err(ScenarioError::Item { item: "predictor", name: spec.topology.clone(), problem });
+        }
+        Ok(believed.reported_model())
     }
 
     /// Returns the policy of a variant with the parameters that the scenario gives to all.
@@ -450,6 +476,7 @@ impl Scenario {
             (self.stop.time.is_zero(), "stop.time must be above 0"),
             (self.interval < Duration::from_millis(1), "interval must be 1ms or more"),
             (self.os.fault().is_some(), self.os.fault().unwrap_or_default()),
+            (self.decisions.fault().is_some(), self.decisions.fault().unwrap_or_default()),
         ];
         match rules.iter().find(|(broken, _)| *broken) {
             Some((_, problem)) => fault("scenario", &self.name, problem),
@@ -464,11 +491,34 @@ impl Scale {
     }
 }
 
+/// Returns who chooses at each dispatch under a variant.
+fn dispatching(variant: &Variant) -> Result<Option<Dispatching>, ScenarioError> {
+    let Some(name) = &variant.dispatch else { return Ok(None) };
+    let found = dispatch::build(name).map(Dispatching::new).map(Some);
+    found.ok_or_else(|| ScenarioError::Item {
+        item: "variant",
+        name: variant.name.clone(),
+        problem: format!(
+            "nothing called `{name}` chooses at dispatch; there is {}",
+            dispatch::NAMES.join(", ")
+        ),
+    })
+}
+
 /// Returns PEs of which at least one exists.
 fn usable(pes: &str, machine: &Machine) -> Result<CpuSet, String> {
     let found = machine.model.topology.locate(pes).map_err(|error| error.to_string())?;
     let usable = found.intersects(&machine.model.topology.allowed);
     if usable { Ok(found) } else { Err(format!("all PEs of `{pes}` are disabled")) }
+}
+
+/// Completes `[predictor]` by what it does not say about `[machine]`.
+fn believe(table: &mut toml::Table) {
+    if let Some(toml::Value::Table(believed)) = table.remove("predictor") {
+        let mut machine = table.get("machine").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        merge(&mut machine, believed);
+        table.insert("predictor".to_owned(), machine.into());
+    }
 }
 
 /// Merges `over` into a table: nested tables are merged, everything else is replaced.

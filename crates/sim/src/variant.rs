@@ -14,6 +14,8 @@ pub struct Variant {
     pub name: String,
     /// The policy.
     pub policy: PolicySpec,
+    /// Who chooses at each dispatch which waiting thread runs next, such as `cosched`; the system if left out.
+    pub dispatch: Option<String>,
     /// For each application's name, the PEs to which each copy is pinned, copy by copy.
     #[serde(default)]
     pub pin: BTreeMap<String, Vec<String>>,
@@ -63,6 +65,7 @@ impl Variant {
         Self {
             name: policy.to_string(),
             policy,
+            dispatch: None,
             pin: BTreeMap::new(),
             wait: None,
             waits: WaitsSpec::Off,

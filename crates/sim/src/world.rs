@@ -18,6 +18,7 @@ use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The simulated world.
 pub struct SimWorld {
@@ -25,6 +26,8 @@ pub struct SimWorld {
     by_id: HashMap<ThreadId, usize>,
     known: usize,
     outcomes: Vec<Outcome>,
+    /// CPU time of the decision that is being made, in nanoseconds; `None` between decisions.
+    deciding_ns: Option<f64>,
     /// How many settings of each kind were changed.
     changed: BTreeMap<SettingKind, u64>,
     /// The random stream of faults at the interface.
@@ -41,6 +44,7 @@ impl SimWorld {
             by_id: HashMap::new(),
             known: 0,
             outcomes: Vec::new(),
+            deciding_ns: None,
             changed: BTreeMap::new(),
             fault_random: Random::new(seed, 3),
             ahead_ns: 0,
@@ -147,6 +151,17 @@ impl SimWorld {
         }
     }
 
+    /// Lets the time pass that the last observation or events cost before actions follow from them.
+    fn decide(&mut self) {
+        let Some(cpu_ns) = self.deciding_ns.take() else { return };
+        let latency = self.sim.decisions.latency + Duration::from_nanos(cpu_ns as u64);
+        if cpu_ns > 0.0 {
+            self.sim.take_cpu_time(cpu_ns);
+        }
+        self.sim.let_pass(self.sim.now + latency);
+        self.meet();
+    }
+
     fn allowed(&self) -> CpuSet {
         self.sim.machine.model.topology.allowed.intersection(&self.sim.online)
     }
@@ -203,6 +218,7 @@ impl World for SimWorld {
         let threads: Vec<ThreadReading> = present.iter().map(|&index| self.reading(index)).collect();
         self.sim.present = present.into_iter().filter(|&index| !self.sim.threads[index].ended).collect();
         let (at, now) = (self.now(), self.sim.now);
+        self.deciding_ns = Some(self.sim.decisions.observation_ns(threads.len()));
         // There is no other run of corewise, so that the only note is the engine's own.
         let board = self.sim.samples.then(|| Board { clock: at, notes: Vec::new() });
         let applications = self.sim.apps.iter_mut().enumerate().map(|(index, app)| {
@@ -232,6 +248,7 @@ impl World for SimWorld {
     }
 
     fn apply(&mut self, actions: &[Action]) {
+        self.decide();
         for action in actions {
             let result = self.carry_out(action);
             if let (Change::Set(setting), OutcomeKind::Done) = (&action.change, &result) {
@@ -266,6 +283,7 @@ impl World for SimWorld {
         if events.is_empty() {
             return Ok(Wake::Deadline);
         }
+        self.deciding_ns = Some(self.sim.decisions.events_ns(events.len()));
         let outcomes = std::mem::take(&mut self.outcomes);
         Ok(Wake::Events(EventBatch { at: self.now(), events, outcomes }))
     }

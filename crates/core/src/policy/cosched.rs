@@ -26,6 +26,9 @@
 //! leaves its turn to others. So threads are redealt only if threads on sibling PEs then differ by `gain_min`
 //! more on average, or if PEs are used more evenly; otherwise only new threads are dealt.
 //!
+//! Where the world asks at each dispatch, the selection is the paper's ([`at_dispatch`]), and `deals = 0` leaves
+//! it the grouping only.
+//!
 //! Parameters: see [`Parameters`].
 //!
 //! Limits: the paper's fourth term, trace cache misses, has no counter today. Its text also subtracts IPC,
@@ -49,6 +52,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt::{Display, Formatter};
 
+mod selection;
+
+pub(super) use selection::at_dispatch;
+
 /// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "cosched",
@@ -64,6 +71,7 @@ pub const KIND: PolicyKind = PolicyKind {
 /// The parameters.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parameters {
+    deals: bool,
     window: usize,
     skips_max: u32,
     weights: Weights,
@@ -91,7 +99,9 @@ impl Parameters {
         let fixed_doc = "the greatest share of the runnable threads that is fixed (§4.1)";
         let gain_doc = "by how much the mean difference of those who may meet must rise, relative, for \
             threads to be dealt anew (ours: above what noise and neighbours change from quantum to quantum)";
+        let deals_doc = "whether threads are dealt out (1), or only high-cache ones fixed (0)";
         Self {
+            deals: given.integer("deals", 1, 0..=1, "", deals_doc) == 1,
             window: given.integer("window", 3, count.clone(), "threads", window_doc) as usize,
             skips_max: given.integer("skips_max", 3, count, "times", skips_doc),
             weights: Weights::new(given),
@@ -169,6 +179,15 @@ impl Cosched {
         self.fixed = saturated.into_iter().take(fixed_max).collect();
     }
 
+    /// Returns the placement in which only the fixed threads are bound.
+    fn fixed_only<'a>(&self, table: &'a Table, waiting: &VecDeque<Waiting<'a>>) -> Placement {
+        let mut deal = Deal::new(table, self.parameters);
+        for waiting in waiting.iter().filter(|w| self.fixed.contains(&w.subject.view.thread)) {
+            deal.fix(waiting);
+        }
+        deal.placement()
+    }
+
     /// Deals all waiting threads, the fixed ones first. Of the others, recently bound threads stay; without
     /// redealing, all threads stay that can.
     fn deal<'a>(&self, table: &'a Table, mut waiting: VecDeque<Waiting<'a>>, anew: bool) -> Deal<'a> {
@@ -215,6 +234,9 @@ impl Policy for Cosched {
         }
         self.count_quanta(scene);
         self.fix(&waiting);
+        if !self.parameters.deals {
+            return self.fixed_only(&table, &waiting);
+        }
         let kept = self.deal(&table, waiting.clone(), false);
         let anew = self.deal(&table, waiting, true);
         let best = if anew.is_better(&kept, self.parameters.gain_min) { anew } else { kept };
@@ -485,116 +507,4 @@ fn difference(weights: &Weights, a: &Events, b: &Events) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::classify::FpuClass;
-    use crate::ids::AppId;
-    use crate::observe::{Hints, Standing};
-    use crate::view::{Source, ThreadView};
-    use std::sync::Arc;
-
-    /// The defaults.
-    fn parameters() -> Parameters {
-        Parameters::new(&mut spec::Parameters::defaults())
-    }
-
-    fn usage(l2_misses: f64, fpu: f64, branches: f64, ipc: f64) -> Usage {
-        let counted = |value| Some(Estimate { value, confidence: 1.0, source: Source::Counters });
-        Usage {
-            l2_misses_per_100_cycles: counted(l2_misses),
-            fpu: counted(fpu),
-            branches: counted(branches),
-            ipc: counted(ipc),
-            ..Usage::default()
-        }
-    }
-
-    #[test]
-    fn the_difference_has_the_papers_weights() {
-        let weights = parameters().weights;
-        let nothing = usage(0.0, 0.0, 0.0, 1.0);
-        for (other, expected) in [
-            (usage(2.0, 0.0, 0.0, 1.0), 0.08),
-            (usage(0.0, 0.5, 0.0, 1.0), 0.5),
-            (usage(0.0, 0.0, 0.2, 1.0), 0.4),
-            (usage(0.0, 0.0, 0.2, 0.5), 0.2),
-            (usage(2.0, 0.5, 0.2, 0.5), 0.78),
-        ] {
-            let (nothing, other) = (Events::of(&nothing), Events::of(&other));
-            assert!((difference(&weights, &nothing, &other) - expected).abs() < 1e-9, "{other:?}");
-            assert!((difference(&weights, &other, &nothing) - expected).abs() < 1e-9, "{other:?}");
-        }
-    }
-
-    fn subject(fpu: f64) -> Subject {
-        let thread = ThreadId { tid: (fpu * 10.0) as u32, generation: 0 };
-        let view = ThreadView {
-            thread,
-            app: AppId(0),
-            runnable_share: 1.0,
-            last_pe: None,
-            standing: Standing::Free,
-            permitted: Arc::new(CpuSet::first_n(2)),
-            usage: usage(0.0, fpu, 0.0, 1.0),
-        };
-        Subject {
-            view,
-            name: "test".into(),
-            runnable: true,
-            hints: Hints::default(),
-            fpu_class: FpuClass::Unknown,
-            placeable: true,
-            resident: false,
-            assignment: None,
-        }
-    }
-
-    /// The two siblings of a core.
-    fn core() -> Table {
-        let [a, b] = [PeId(0), PeId(1)];
-        let siblings = vec![vec![1], vec![0]];
-        Table { pes: vec![a, b], places: [(a, 0), (b, 1)].into(), siblings, designated: CpuSet::single(b) }
-    }
-
-    /// Who was dealt to them.
-    fn dealt<'a>(core: &'a Table, first: &[&Subject], second: &[&Subject]) -> Deal<'a> {
-        let dealt = |subjects: &[&Subject]| {
-            let dealt = |s: &&Subject| Dealt { thread: s.view.thread, events: Events::of(&s.view.usage) };
-            subjects.iter().map(dealt).collect()
-        };
-        Deal { dealt: vec![dealt(first), dealt(second)], ..Deal::new(core, parameters()) }
-    }
-
-    #[test]
-    fn a_dealing_is_worth_the_mean_difference_of_those_who_may_meet() {
-        let core = core();
-        let [none, half, full] = [0.0, 0.5, 0.9].map(subject);
-        let deal = dealt(&core, &[&none], &[&half, &full]);
-        assert!((deal.worth() - 0.7).abs() < 1e-9, "{}", deal.worth());
-        assert_eq!(dealt(&core, &[], &[&half, &full]).worth(), 0.0, "nobody meets");
-    }
-
-    #[test]
-    fn an_even_dealing_is_better_and_of_equal_ones_the_clearly_more_different() {
-        let core = core();
-        let [none, tenth, half, full] = [0.0, 0.1, 0.5, 0.9].map(subject);
-        let uneven = dealt(&core, &[&none, &tenth, &half], &[&full]);
-        let alike = dealt(&core, &[&none, &half], &[&tenth, &full]);
-        let unlike = dealt(&core, &[&none, &tenth], &[&half, &full]);
-        assert!(alike.crowding() < uneven.crowding());
-        assert!(alike.is_better(&uneven, 0.1) && !uneven.is_better(&alike, 0.1));
-        assert!(unlike.is_better(&alike, 0.1) && !alike.is_better(&unlike, 0.1));
-        assert!(!unlike.is_better(&alike, 1.0), "0.65 is not twice 0.5");
-    }
-
-    #[test]
-    fn what_is_unknown_decides_nothing_and_no_counters_at_all_go_first() {
-        let weights = parameters().weights;
-        let a = usage(0.0, 0.0, 0.0, 1.0);
-        let guess = Usage { fpu: a.fpu.map(|fpu| Estimate { value: 0.9, confidence: 0.2, ..fpu }), ..a };
-        let [a, guess, nothing] = [a, guess, Usage::default()].map(|usage| Events::of(&usage));
-        assert_eq!(difference(&weights, &a, &guess), 0.0);
-        assert_eq!(difference(&weights, &a, &nothing), f64::INFINITY);
-        assert_eq!(difference(&weights, &nothing, &a), 0.0);
-    }
-}
+mod tests;

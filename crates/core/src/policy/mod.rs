@@ -18,6 +18,7 @@ mod amp;
 mod busyfcs;
 mod cosched;
 mod default;
+pub mod dispatch;
 pub mod exec;
 mod measured_ipc;
 mod mintlp;

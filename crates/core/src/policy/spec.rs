@@ -341,10 +341,9 @@ impl<'a> Parameters<'a> {
         Self { policy, left: given.clone(), asked: Vec::new(), error: None, commands }
     }
 
-    /// Returns all defaults, for tests.
-    #[cfg(test)]
+    /// Returns all defaults, for a policy that is given none.
     pub fn defaults() -> Self {
-        Self::new("test", &BTreeMap::new(), None)
+        Self::new("", &BTreeMap::new(), None)
     }
 
     /// Takes a number within a range.

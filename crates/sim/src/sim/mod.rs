@@ -10,6 +10,7 @@
 //! work costs only what [`crate::machine::Costs`] defines.
 
 use crate::chance::{Chance, Purpose};
+use crate::decisions::Decisions;
 use crate::faults::Faults;
 use crate::machine::Machine;
 use crate::queue::{Event, Queue};
@@ -20,6 +21,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::Distance;
 use corewise_core::machine_model::contention::{Channels, Load, Pace, Share, Solver};
 use corewise_core::time::Time;
+use dispatching::Dispatching;
 use gangs::Gangs;
 use news::News;
 use sched::Os;
@@ -29,6 +31,7 @@ use sched::queue::{Discipline, RunQueue};
 use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
+pub(crate) mod dispatching;
 mod faults;
 mod gangs;
 pub mod memory;
@@ -102,6 +105,9 @@ pub struct Sim {
     pub(crate) apps: Vec<App>,
     pub(crate) timeline: Option<Timeline>,
     pub(crate) faults: Faults,
+    pub(crate) decisions: Decisions,
+    /// Who chooses which thread runs next, in place of the system.
+    pub(crate) dispatching: Option<Dispatching>,
     /// Whether it reports events at all, and the events to report.
     pub(crate) tells_events: bool,
     /// The relative error of the reported progress of threads; `None`: progress is not reported.
@@ -179,6 +185,8 @@ impl Sim {
             apps: plans.into_iter().map(App::new).collect(),
             timeline: None,
             faults: Faults::default(),
+            decisions: Decisions::FREE,
+            dispatching: None,
             tells_events: false,
             progress_noise: None,
             news: News::default(),
@@ -224,8 +232,17 @@ impl Sim {
     /// Advances time until `until`, until there is something to report, or until the simulation is finished;
     /// returns whether it is.
     pub fn run_until(&mut self, until: Time) -> bool {
+        self.advance(until, true)
+    }
+
+    /// Advances time while a decision is made: what there is to report is reported later.
+    pub(crate) fn let_pass(&mut self, until: Time) {
+        self.advance(until, false);
+    }
+
+    fn advance(&mut self, until: Time, stops_for_news: bool) -> bool {
         let until = until.min(self.stop.at);
-        let mut has_news = self.settle_news();
+        let mut has_news = self.settle_news() && stops_for_news;
         while !self.finished
             && !has_news
             && let Some(at) = self.queue.next_at().filter(|&at| at <= until)
@@ -236,7 +253,7 @@ impl Sim {
             }
             self.catch_up();
             self.audit_instant();
-            has_news = self.settle_news();
+            has_news = self.settle_news() && stops_for_news;
         }
         if !self.finished && !has_news {
             self.now = self.now.max(until);
@@ -304,6 +321,18 @@ impl Sim {
             Event::Plug { pe } => self.plug(pe),
         }
         self.events += 1;
+    }
+
+    /// Returns the thread that runs on a PE.
+    pub(crate) fn thread_on(&self, pe: usize) -> Option<usize> {
+        self.cpus[pe].running()
+    }
+
+    /// Delays a running thread.
+    pub(crate) fn hold_up(&mut self, thread: usize, ns: f64) {
+        self.threads[thread].debt_ns += ns;
+        self.moved.extend(self.running_on(thread));
+        self.catch_up();
     }
 
     /// Handles the event of a PE: its thread has done its work, spun long enough, or used up its slice.

@@ -5,10 +5,12 @@ use corewise_core::time::Time;
 use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sim::sim::Sim;
 
+mod decisions;
 mod fairness;
 mod groups;
 mod memory;
 mod scheduler;
+mod statistics;
 mod waits;
 
 /// A scenario: shape, applications, and what else there is to say. Work is in Mcycles at 1 GHz: ms.

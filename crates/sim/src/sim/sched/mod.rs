@@ -332,6 +332,7 @@ impl Sim {
         self.vacant.push_back(pe);
         self.moved.push(pe);
         self.touch(pe);
+        self.note_turn(thread);
     }
 
     /// Gives an idle PE its next thread, if there is one.
@@ -342,7 +343,7 @@ impl Sim {
         if self.cpus[pe].queue.waiting().is_empty() && self.online.contains(PeId(pe as u32)) {
             self.take_surplus(pe);
         }
-        let Some(index) = self.cpus[pe].queue.pick(&*self.rules) else { return };
+        let Some(index) = self.pick(pe) else { return };
         self.queued -= 1;
         self.spend(index, true);
         let Costs { switch_us, migration_us, idle_exit_us, .. } = self.machine.spec.costs;

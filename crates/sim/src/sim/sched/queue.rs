@@ -200,7 +200,29 @@ impl RunQueue {
         if self.waiting.is_empty() {
             return None;
         }
-        let mut entity = self.waiting.remove(rules.next(self));
+        let place = rules.next(self);
+        self.run(rules, place)
+    }
+
+    /// Lets one of the waiting threads run, and returns it; the PE must be free.
+    pub fn pick_thread(&mut self, rules: &dyn Discipline, thread: usize) -> Option<usize> {
+        let place = self.waiting.iter().position(|entity| entity.thread == thread)?;
+        self.run(rules, place)
+    }
+
+    /// Returns the waiting threads that are not ahead of the mean: who is next, then the others in order.
+    pub fn entitled(&self, rules: &dyn Discipline) -> Vec<usize> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let (next, (mean, _)) = (rules.next(self), self.mean());
+        let others = self.waiting.iter().enumerate().filter(|(place, _)| *place != next);
+        let owed = others.take_while(|(_, entity)| entity.vtime <= mean).map(|(_, entity)| entity.thread);
+        std::iter::once(self.waiting[next].thread).chain(owed).collect()
+    }
+
+    fn run(&mut self, rules: &dyn Discipline, place: usize) -> Option<usize> {
+        let mut entity = self.waiting.remove(place);
         entity.ran_ns = 0;
         rules.picked(&mut entity);
         self.running = Some(entity);
