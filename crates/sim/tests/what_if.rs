@@ -84,7 +84,7 @@ fn ask(recording: &Recording, policy: &str, machine: Option<&str>) -> Prediction
 /// Returns the first run of the default scheduler that chance made longer than a policy takes.
 fn unlucky(text: &str, policy: &str) -> Recorded {
     let best = run(text, policy, 1).seconds;
-    let recorded = (1..30).map(|seed| run(text, "default", seed));
+    let recorded = (2..30).map(|seed| run(text, "default", seed));
     recorded.into_iter().find(|recorded| recorded.seconds > 1.3 * best).expect("chance is unkind at times")
 }
 
