@@ -7,8 +7,8 @@
 //! Lines are evicted without regard to whose they are, so that each survives for the same time T, and a
 //! thread holds as many as it inserts in T: x = T · misses(x). T is such that they fill the cache together:
 //! Σ x = C (the characteristic time of Che, Tung, Wang, "Hierarchical web caching systems", 2002; Fagin
-//! 1977). x grows with T, mostly ever more slowly, so that Newton's method from below finds T in a few
-//! steps. If what all want fits, each has what it wants.
+//! 1977). x grows with T; Newton's method on logarithms finds T in a few steps. If what all want fits, each
+//! has what it wants.
 //!
 //! *Curves.* A demand may give its miss ratio at several sizes ([`super::demand::MissCurve`]), of which one
 //! curve holds for all caches (Mattson et al. 1970: what misses a cache misses every smaller one). Else the
@@ -269,7 +269,8 @@ fn fill(users: &mut [User], capacity: f64) {
         } else {
             high = survival
         }
-        let next = survival + (capacity - filled) / growth;
+        // A step in logarithms: power laws of one exponent, the common case, are solved by a single one.
+        let next = survival * (capacity / filled).powf(filled / (growth * survival));
         let is_between = low < next && next < high;
         survival = match is_between {
             true => next,
