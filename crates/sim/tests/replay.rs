@@ -120,7 +120,7 @@ fn run_and_replay(seed: u64, name: &str, guard: bool, cures: Cures) -> [Vec<Stri
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(6))]
+    #![proptest_config(ProptestConfig::with_cases(3))]
 
     #[test]
     fn a_replay_by_the_policy_of_the_run_decides_as_the_run(
