@@ -59,7 +59,11 @@ impl Measure {
     pub(super) fn figure(self, variant: &VariantResult) -> Option<Figure> {
         let by_seed = &variant.by_seed;
         let figure = match self {
-            Measure::Speedup => Figure::Ratios(by_seed.speedup.clone()),
+            Measure::Speedup => match variant.speedup {
+                // Without chance it is the same in any seeds.
+                Some(exact) if by_seed.speedup.is_empty() => Figure::Ratios(vec![exact.value; 2]),
+                _ => Figure::Ratios(by_seed.speedup.clone()),
+            },
             Measure::AllDone => Figure::Ratios(by_seed.all_done_speedup.clone()),
             Measure::WeightedSpeedup => Figure::Ratios(by_seed.weighted_speedup_over_default.clone()),
             Measure::Sequential => Figure::Values(by_seed.sequential_fraction.clone()),
