@@ -79,6 +79,27 @@ fn every_result_says_that_it_is_simulated() {
 }
 
 #[test]
+fn energy_is_shown_where_power_is_described() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = file(&directory, SCENARIO);
+    let plain = stdout(&["sim", &path]);
+    assert!(!plain.contains("joules") && !plain.contains("energy"), "{plain}");
+    let power = "machine.power={ domain = [{ pes = '0-3', points = [{ ghz = 1.0, volt = 1.0 }], \
+                 dynamic_uw_per_mhz_v2 = 1000 }] }";
+    let text = stdout(&["sim", &path, "--set", power]);
+    assert!(text.contains("joules\n") && text.contains(" W, energy-delay product "), "{text}");
+    let energy = |args: &[&str]| {
+        let json: serde_json::Value = serde_json::from_str(&stdout(args)).expect("JSON");
+        json["variants"][0]["energy"]["joules"].as_f64()
+    };
+    assert_eq!(energy(&["sim", &path, "--json"]), None);
+    assert!(energy(&["sim", &path, "--set", power, "--json"]).is_some_and(|joules| joules > 0.0));
+    let unknown = corewise(&["sim", &path, "--set", "machine.power={ preset = 'mine' }"]).assert().failure();
+    let error = String::from_utf8_lossy(&unknown.get_output().stderr).into_owned();
+    assert!(error.contains("there are: exynos5422"), "{error}");
+}
+
+#[test]
 fn a_seed_fixes_every_byte() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = file(&directory, SCENARIO);

@@ -34,8 +34,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+mod energy;
 mod figures;
 
+pub use energy::EnergyResult;
+use energy::RunEnergy;
 use figures::{Figures, geometric_mean};
 
 /// Columns of a timeline.
@@ -79,6 +82,8 @@ pub struct VariantResult {
     pub weighted_speedup_over_default: Option<Estimate>,
     /// Smallest progress divided by the largest, 0..1.
     pub fairness: Option<Estimate>,
+    /// Energy; `null` if the machine's power is not described.
+    pub energy: Option<EnergyResult>,
     /// Migrations per run, by the closest thing that both PEs share.
     pub migrations: BTreeMap<&'static str, Estimate>,
     /// Settings of waits that were changed per run, by their kind.
@@ -125,6 +130,9 @@ pub struct AppResult {
     pub instructions_per_second: Option<Estimate>,
     /// Share of its CPU time on the fastest PEs, 0..1; `null` if all PEs are equally fast.
     pub fast_share: Option<Estimate>,
+    /// Energy of a run that its threads' cores and memory took, in joules; `null` if the machine's power is
+    /// not described.
+    pub joules: Option<Estimate>,
 }
 
 /// One run that a comparison needs.
@@ -150,6 +158,7 @@ pub struct Run {
     seconds: f64,
     migrations: BTreeMap<Distance, u64>,
     settings: BTreeMap<SettingKind, u64>,
+    energy: Option<RunEnergy>,
     guard: Option<Findings>,
     timeline: String,
 }
@@ -165,6 +174,7 @@ struct AppRun {
     work: f64,
     /// CPU time on the fastest PEs.
     fast_ns: u64,
+    joules: Option<f64>,
     active_ns: u64,
     sequential_ns: u64,
 }
@@ -285,13 +295,17 @@ fn simulate(
         return Err(fault(variant, format!("a run has more than {EVENTS_MAX} events")));
     }
     let mut apps: BTreeMap<String, AppRun> = BTreeMap::new();
-    for app in &sim.apps {
+    let energy = sim.energy();
+    for (index, app) in sim.apps.iter().enumerate() {
         let run = apps.entry(app.plan.name.to_string()).or_default();
         run.times.push(geometric_mean(app.completions.iter().copied()));
         run.cpu_ns += app.cpu_ns;
         run.instructions += app.instructions;
         run.work += app.work;
         run.fast_ns += app.fast_ns;
+        if let Some(energy) = &energy {
+            *run.joules.get_or_insert_default() += energy.applications[index];
+        }
         run.active_ns += app.parallelism.active_ns;
         run.sequential_ns += app.parallelism.sequential_ns;
     }
@@ -304,6 +318,7 @@ fn simulate(
         seconds: sim.now.as_secs_f64(),
         migrations: sim.migrations().clone(),
         settings: world.changed().clone(),
+        energy: energy.as_ref().map(RunEnergy::from),
         guard: engine.findings().copied(),
         timeline: timeline.unwrap_or_default(),
     })

@@ -114,6 +114,7 @@ fn by_name(name: &str, seed: u64, topology: &Topology) -> Option<Box<dyn Policy>
 const STREAM_SCENARIO: u64 = 100;
 const STREAM_POLICY: u64 = 101;
 const STREAM_WILD: u64 = 102;
+const STREAM_POWER: u64 = 103;
 
 /// Binds arbitrary threads to arbitrary PEs, including threads and PEs that do not exist.
 struct Wild {
@@ -158,15 +159,21 @@ impl Policy for Wild {
 
 /// Returns the scenario of a seed, as a user would write it.
 pub fn scenario(seed: u64) -> String {
-    let mut writer = Writer { chance: Random::new(seed, STREAM_SCENARIO), text: String::new() };
+    let mut writer = Writer { chance: Random::new(seed, STREAM_SCENARIO), text: String::new(), pes: 0 };
     // Writing to a string cannot fail.
     let _ = writer.scenario(seed);
+    writer.chance = Random::new(seed, STREAM_POWER);
+    if writer.happens(0.5) {
+        let _ = writer.power();
+    }
     writer.text
 }
 
 struct Writer {
     chance: Random,
     text: String,
+    /// The PEs of its machine.
+    pes: usize,
 }
 
 impl Writer {
@@ -212,6 +219,7 @@ impl Writer {
             self.faults()?;
         }
         let pes = self.machine()?;
+        self.pes = pes;
         self.demands()?;
         let mut pins = String::new();
         for app in 0..1 + self.chance.below(4) {
@@ -286,6 +294,26 @@ impl Writer {
             conflict[1],
         )?;
         Ok(pes)
+    }
+
+    /// Writes clocks, idle states and powers.
+    fn power(&mut self) -> std::fmt::Result {
+        let governor = self.from(&["performance", "schedutil", "powersave"]);
+        let per = self.from(&["core", "module", "package", "all"]);
+        let transition_us = self.from(&[0, 20, 5000]);
+        let turbo = self.from(&["", "3.0", "3.0, 2.0, 1.5", "1.0, 3.0"]);
+        let (exit_us, residency_us) = (self.from(&[0, 100]), self.from(&[1, 500, 100_000]));
+        writeln!(
+            self.text,
+            "[machine.power]\ngovernor = '{governor}'\nuncore = {{ active_w = 3.0, idle_w = 1.0 }}\n\
+             [[machine.power.domain]]\npes = '0-{}'\nper = '{per}'\ntransition_us = {transition_us}\n\
+             points = [{{ ghz = 1.0, volt = 0.7 }}, {{ ghz = 2.2, volt = 0.9 }}, \
+             {{ ghz = 3.0, volt = 1.1 }}]\n\
+             turbo_ghz = [{turbo}]\ndynamic_uw_per_mhz_v2 = 1000\nstatic_w = 0.5\nfurther_pe = 0.2\n\
+             idle = [{{ power_w = 0.5, exit_us = 1 }}, \
+             {{ power_w = 0.1, exit_us = {exit_us}, residency_us = {residency_us} }}]",
+            self.pes - 1
+        )
     }
 
     fn demands(&mut self) -> std::fmt::Result {

@@ -7,11 +7,14 @@
 use crate::bench::loops::{HandOver, Loops};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::machine_model::power::{Plan, Power, PowerError};
 use corewise_core::machine_model::{MachineModel, Memory, Units};
 use corewise_core::topology::kinds::{self, Vote};
 use corewise_core::topology::{CpuKind, Domain, DomainKind, SyntheticError, Topology, TopologyError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+mod presets;
 
 /// A machine as written in a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,6 +55,9 @@ pub struct MachineSpec {
     /// The counters.
     #[serde(default)]
     pub pmu: Pmu,
+    /// Clocks, idle states and power. Without them clocks are fixed, and no energy is known.
+    #[serde(default, deserialize_with = "presets::power", skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
 }
 
 /// Caches and memory as written in a scenario. Latencies are given in nanoseconds or in cycles of
@@ -131,6 +137,7 @@ impl MachineSpec {
             loops: Loops::default(),
             costs: Costs::default(),
             pmu: Pmu::default(),
+            power: None,
         }
     }
 }
@@ -279,6 +286,14 @@ pub enum MachineError {
         /// What is known.
         problem: String,
     },
+    /// Its clocks or its power are invalid.
+    #[error("machine `{machine}`: {source}")]
+    Power {
+        /// Its name.
+        machine: String,
+        /// The problem.
+        source: PowerError,
+    },
     /// A number is out of its range.
     #[error("machine `{machine}`: {field} is {value}, it must be {range}")]
     Range {
@@ -304,6 +319,8 @@ pub struct Machine {
     pub reported: Vec<f64>,
     /// The highest reported speed.
     pub fastest: f64,
+    /// Its clocks and power, if they are described.
+    pub power: Option<Plan>,
 }
 
 impl Machine {
@@ -349,7 +366,9 @@ impl Machine {
         }
         let reported: Vec<f64> = speeds.iter().map(|(_, reported)| *reported).collect();
         let fastest = model.topology.allowed.iter().map(|pe| reported[pe.0 as usize]).fold(0.0, f64::max);
-        Ok(Self { model, spec, reported, fastest })
+        let power = spec.power.clone().map(|power| Plan::new(power, &model)).transpose();
+        let power = power.map_err(|source| MachineError::Power { machine: spec.name.clone(), source })?;
+        Ok(Self { model, spec, reported, fastest, power })
     }
 
     /// Returns the model as schedulers see it, with the reported speeds.

@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn without_noise_whole_counts_of_the_truth_are_shown() {
         let mut counters = Counters::default();
-        let pace = Pace { work_per_ns: 1.0, fpu_busy_per_work: 0.25, l2_misses_per_work: 0.01 };
+        let pace =
+            Pace { work_per_ns: 1.0, fpu_busy_per_work: 0.25, l2_misses_per_work: 0.01, ..Pace::default() };
         counters.add_cycles(1000.9);
         counters.add_work(1000.0, &Demand { ipc: 2.0, ..Demand::default() }, &pace);
         let reading = counters.read(&Pmu { noise: 0.0, counting: 1.0 }, 10, &mut Random::new(1, 0));

@@ -51,6 +51,11 @@ pub enum Event {
     },
     /// The operating system scans the memory of running threads.
     ScanMemory,
+    /// A clock domain may change its clock.
+    Clock {
+        /// Its index.
+        clock: u32,
+    },
     /// A thread is killed.
     Kill,
     /// A PE goes offline.

@@ -2,12 +2,14 @@
 //!
 //! Problem: a scenario is short, and may still take years to simulate (`loop: 1e9`). Approach: count what its
 //! programs do at least, with the repetitions, up to the end of the run, and what the system does meanwhile:
-//! it balances, and threads that share a PE take turns. What takes longer because threads wait for each other
-//! is not counted; [`crate::sim::EVENTS_MAX`] limits each run in any case.
+//! it balances, a governor follows the load, and threads that share a PE take turns. What takes longer
+//! because threads wait for each other is not counted; [`crate::sim::EVENTS_MAX`] limits each run in any
+//! case.
 
 use crate::machine::Machine;
 use crate::program::Step;
 use crate::scenario::{AppSpec, Scenario, ScenarioError};
+use corewise_core::machine_model::power::Plan;
 
 /// The most events that a comparison may have: some minutes.
 pub const EVENTS_MAX: f64 = 1e9;
@@ -99,12 +101,15 @@ pub fn most(scenario: &Scenario, runs: usize) -> Result<Most, ScenarioError> {
         threads += app.threads * app.copies;
     }
     longest = longest.max((busy / pes as f64).min(end));
-    // The system balances, and policies decide, whatever happens. Where threads share PEs they take turns.
+    // The system balances, governors and policies decide, whatever happens. Where threads share PEs they
+    // take turns.
     let is_pinned = scenario.applications.iter().any(|app| app.cpus.is_some())
         || scenario.variants.iter().any(|variant| !variant.pin.is_empty());
     let shared = threads.saturating_sub(if is_pinned { 1 } else { pes }).min(pes) as f64;
+    let ticking = machine.power.as_ref().map_or(0, Plan::ticking);
     let periods = longest / scenario.os.balance.as_secs_f64()
         + longest / scenario.interval.as_secs_f64()
+        + ticking as f64 * (longest / scenario.os.tick.as_secs_f64())
         + shared * longest / scenario.os.turn_min().as_secs_f64()
         + scenario.groups.values().map(|group| 2.0 * longest / group.period.as_secs_f64()).sum::<f64>();
     let of_time = Most { item: "scenario", name: scenario.name.clone(), events: periods * runs as f64 };

@@ -221,17 +221,22 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
         format!(" (policy {})", Name(&variant.policy))
     };
     writeln!(out, "\n{}{by}", Name(&variant.name))?;
-    let mut table = Table::new("<>>>>>");
-    table.row(["application", "seconds", "spread", "speedup", "95 % interval", "on fast"]);
+    // Without a description of power, there is nothing to say of energy.
+    let columns = if variant.energy.is_some() { 7 } else { 6 };
+    let mut table = Table::new(&"<>>>>>>"[..columns]);
+    let heads = ["application", "seconds", "spread", "speedup", "95 % interval", "on fast", "joules"];
+    table.row(heads.into_iter().take(columns));
     for app in &variant.applications {
-        table.row([
+        let row = [
             Name(&app.name).to_string(),
             known(app.seconds, |s| format!("{s:.3}")),
             known(app.spread, percent),
             known(app.speedup, |s| format!("{s:.3}")),
             interval(app.speedup),
             known(app.fast_share, percent),
-        ]);
+            known(app.joules, digits),
+        ];
+        table.row(row.into_iter().take(columns));
     }
     writeln!(
         out,
@@ -253,6 +258,17 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
             variant.settings.iter().map(|(kind, count)| format!("{kind} {:.1}", count.value)).collect();
         writeln!(out, "  settings changed a run: {}", settings.join(", "))?;
     }
+    if let Some(energy) = &variant.energy {
+        writeln!(
+            out,
+            "  {} J, {} W, energy-delay product {} J s; idle cores {} J, uncore {} J",
+            digits(energy.joules.value),
+            digits(energy.watts.value),
+            digits(energy.energy_delay_joule_seconds.value),
+            digits(energy.idle_joules.value),
+            digits(energy.uncore_joules.value)
+        )?;
+    }
     // Under `default` nothing is placed.
     match variant.guard.filter(|guard| guard.trials > 0) {
         Some(guard) => writeln!(out, "  seed {seed}: {guard}"),
@@ -262,6 +278,12 @@ fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::f
 
 fn known(estimate: Option<Estimate>, words: impl Fn(f64) -> String) -> String {
     estimate.map_or_else(|| "-".to_owned(), |estimate| words(estimate.value))
+}
+
+/// Writes a figure of energy or power with four digits, or more before the point.
+fn digits(figure: f64) -> String {
+    let before = if figure < 1.0 { 1 } else { figure.log10() as usize + 1 };
+    format!("{figure:.*}", 4_usize.saturating_sub(before))
 }
 
 fn interval(estimate: Option<Estimate>) -> String {

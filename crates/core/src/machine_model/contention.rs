@@ -23,7 +23,8 @@
 //! Parameters come from the machine model ([`super`]) and from the phase ([`Demand`]).
 //!
 //! Limits: those of each resource. Constructive sharing (a neighbour fetches data that the thread needs)
-//! and a front end shared by the cores of a module are not modelled.
+//! and a front end shared by the cores of a module are not modelled. The clock is that of the moment
+//! ([`super::power`]).
 
 use super::MachineModel;
 use super::cache::{CacheSharing, Misses};
@@ -56,6 +57,10 @@ pub struct Pace {
     pub fpu_busy_per_work: f64,
     /// L2 misses per work cycle.
     pub l2_misses_per_work: f64,
+    /// Share of the time in which it waits for the L3 or for memory.
+    pub stalled: f64,
+    /// Bytes per work cycle to and from memory.
+    pub memory_bytes_per_work: f64,
 }
 
 /// The predictor with its scratch memory.
@@ -69,8 +74,10 @@ pub struct Solver {
 /// The share of units and caches that its neighbours leave to a load: everything but the wait at channels.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Share {
-    /// The time of a work cycle in nanoseconds without waits at channels.
+    /// The time of a work cycle in nanoseconds without waits at channels, and the part of it in which it
+    /// waits for the L3 or for memory.
     ns: f64,
+    stall_ns: f64,
     /// Lines from memory per work cycle, and the part of their latency that is not hidden.
     lines: f64,
     exposed: f64,
@@ -145,7 +152,8 @@ impl Share {
         let exposed = (1.0 - memory.overlap).min(STALL_MAX / all_alone);
         let distance = 1.0 + (memory.remote_factor - 1.0) * load.remote;
         self.ns -= exposed * all_alone * self.slowed / (ghz * machine.pes[load.pe].speed);
-        self.ns += exposed * waiting_ns(&beside, memory.memory_latency_ns * distance);
+        self.stall_ns = exposed * waiting_ns(&beside, memory.memory_latency_ns * distance);
+        self.ns += self.stall_ns;
         self.lines = beside.memory;
         self.exposed = exposed;
         self.l2_misses = beside.l2;
@@ -153,10 +161,14 @@ impl Share {
 
     /// Returns the pace of a thread whose lines wait for so long at the channels.
     pub fn pace(&self, wait_ns: f64) -> Pace {
+        let queueing_ns = self.lines * self.exposed * wait_ns;
+        let work_per_ns = 1.0 / (self.ns + queueing_ns);
         Pace {
-            work_per_ns: 1.0 / (self.ns + self.lines * self.exposed * wait_ns),
+            work_per_ns,
             fpu_busy_per_work: self.fpu_busy,
             l2_misses_per_work: self.l2_misses,
+            stalled: (self.stall_ns + queueing_ns) * work_per_ns,
+            memory_bytes_per_work: self.lines * LINE_BYTES,
         }
     }
 

@@ -17,7 +17,8 @@
 //!
 //! *Limits.* Those of the predictor. Speeds are those of one kernel, although programs differ in what they
 //! gain from a fast PE. The latency of a pair that was not measured is taken from pairs at the same
-//! distance. Frequencies are fixed: the effect of busy neighbours on the clock is not modelled.
+//! distance. Policies see fixed clocks: the effect of busy neighbours on them ([`power`]) is known to the
+//! simulator only.
 
 use crate::ids::PeId;
 use crate::profile::{MachineProfile, Resource};
@@ -33,6 +34,7 @@ pub mod contention;
 mod curve;
 pub mod demand;
 mod fit;
+pub mod power;
 mod shape;
 pub mod units;
 

@@ -27,6 +27,11 @@ pub fn share(estimate: Option<Estimate>) -> String {
     words(estimate, |value| Share(value).to_string())
 }
 
+/// Formats a figure with its unit.
+pub fn figure(estimate: Option<Estimate>, unit: &str) -> String {
+    words(estimate, |value| format!("{value:.2} {unit}"))
+}
+
 /// Formats a number of migrations per run; none if left out.
 pub fn moved_times(count: Option<&Estimate>) -> String {
     words(Some(count.copied().unwrap_or(Estimate::exact(0.0))), |value| format!("{value:.1}"))

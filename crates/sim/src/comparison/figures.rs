@@ -1,6 +1,6 @@
 //! The figures of one variant, from its runs and those of the baseline with the same seeds.
 
-use super::{AppResult, AppRun, BySeed, Run, VariantResult, names};
+use super::{AppResult, AppRun, BySeed, EnergyResult, Run, VariantResult, names};
 use crate::estimate::Estimate;
 use crate::scenario::{Scenario, Variant};
 use corewise_core::machine_model::Distance;
@@ -33,6 +33,7 @@ impl Figures<'_> {
             weighted_speedup: known(self.runs.iter().map(|run| self.weighted_speedup(run, &own_names))),
             weighted_speedup_over_default: Estimate::mean_ratio(&by_seed.weighted_speedup_over_default),
             fairness: known(self.runs.iter().map(|run| self.fairness(run, &own_names))),
+            energy: EnergyResult::of(self.runs),
             migrations: self.migrations(),
             settings: self.settings(),
             guard: first.and_then(|run| run.guard),
@@ -84,6 +85,7 @@ impl Figures<'_> {
             fast_share: mean(&|_, app| {
                 (amp && app.cpu_ns > 0).then(|| app.fast_ns as f64 / app.cpu_ns as f64)
             }),
+            joules: mean(&|_, app| app.joules),
         }
     }
 

@@ -99,6 +99,7 @@ impl RowSpec {
             weighted_speedup: None,
             weighted_speedup_over_default: None,
             fairness: None,
+            energy: None,
             migrations: BTreeMap::new(),
             settings: BTreeMap::new(),
             by_seed: BySeed::default(),

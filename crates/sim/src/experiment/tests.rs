@@ -121,6 +121,7 @@ fn scenario(name: &str, off: f64, speedups: &[(&str, f64)]) -> ScenarioResult {
         weighted_speedup: None,
         weighted_speedup_over_default: None,
         fairness: None,
+        energy: None,
         migrations: std::collections::BTreeMap::new(),
         settings: std::collections::BTreeMap::new(),
         by_seed: BySeed {

@@ -111,6 +111,11 @@ impl Sim {
             let sums = format!("{} wait and {} are idle in the sums", self.queued, self.domains.idle());
             return Err((Rule::Places, format!("{problem}; {sums}; {ready} threads are ready")));
         }
+        if !self.power_counts(busy) {
+            let problem =
+                format!("cores, packages and clocks do not count the {busy} threads that have a PE");
+            return Err((Rule::Places, problem));
+        }
         let mut counted = vec![0; self.apps.len()];
         for thread in self.present.iter().map(|&index| &self.threads[index]) {
             counted[thread.app] += u32::from(thread.counted);

@@ -305,6 +305,7 @@ impl Sim {
             if is_changed || pace != cpu.pace {
                 self.settle(pe);
                 self.cpus[pe].pace = pace;
+                self.set_power(pe);
                 self.schedule(pe);
             }
         }

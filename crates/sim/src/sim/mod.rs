@@ -24,6 +24,7 @@ use corewise_core::time::Time;
 use dispatching::Dispatching;
 use gangs::Gangs;
 use news::News;
+use power::PowerState;
 use sched::Os;
 use sched::domains::Domains;
 use sched::groups::Groups;
@@ -36,6 +37,7 @@ mod faults;
 mod gangs;
 pub mod memory;
 pub(crate) mod news;
+pub mod power;
 pub(crate) mod process;
 pub mod sched;
 mod steps;
@@ -130,6 +132,8 @@ pub struct Sim {
     queued: usize,
     queue: Queue,
     solver: Solver,
+    /// Clocks and energy, if the machine describes them.
+    power: Option<Box<power::PowerState>>,
     channels: Channels,
     /// The number of running threads that other nodes serve, and whether there were any at the last update.
     remote: usize,
@@ -177,7 +181,9 @@ impl Sim {
             Cpu { phase_ns, ..Cpu::default() }
         };
         let cpus = (0..count).map(phase).collect();
-        Self {
+        let speeds = machine.model.pes.iter().map(|pe| pe.speed).collect();
+        let power = machine.power.as_ref().map(|plan| PowerState::new(plan, speeds, plans.len()));
+        let mut sim = Self {
             now: Time(0),
             os,
             threads: Vec::new(),
@@ -201,6 +207,7 @@ impl Sim {
             queued: 0,
             queue,
             solver: Solver::default(),
+            power: power.map(Box::new),
             channels: Channels::new(&machine.model),
             remote: 0,
             was_connected: false,
@@ -219,7 +226,9 @@ impl Sim {
             events: 0,
             sharers: Vec::new(),
             machine,
-        }
+        };
+        sim.start_clocks();
+        sim
     }
 
     /// Adds faults.
@@ -316,6 +325,7 @@ impl Sim {
                     self.queue.push(self.now + rules.period, Event::ScanMemory);
                 }
             }
+            Event::Clock { clock } => self.clock_event(clock as usize),
             Event::Kill => self.kill_one(),
             Event::Unplug => self.unplug_one(),
             Event::Plug { pe } => self.plug(pe),
@@ -365,6 +375,7 @@ impl Sim {
                 break;
             }
         }
+        self.reconsider_clocks();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.sort_unstable();
         for &cluster in &dirty {
@@ -394,6 +405,9 @@ impl Sim {
         thread.cpu_ns += ns;
         cpu.queue.charge(ns as i64);
         app.cpu_ns += ns;
+        if let Some(power) = &mut self.power {
+            power.ran(pe, thread.app, ns);
+        }
         app.fast_ns += if told == self.machine.fastest { ns } else { 0 };
         thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);
         let paid = thread.debt_ns.min(ns as f64);

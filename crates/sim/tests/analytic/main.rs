@@ -9,6 +9,8 @@ mod decisions;
 mod fairness;
 mod groups;
 mod memory;
+mod power;
+mod power_published;
 mod scheduler;
 mod statistics;
 mod waits;

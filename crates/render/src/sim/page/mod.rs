@@ -9,8 +9,8 @@ mod tests;
 use crate::chart::grouped::{self, Group, GroupedBar, GroupedBars};
 use crate::chart::palette::colour;
 use crate::page::{self, remark, text};
-use crate::sim::estimate::{moved_times, ratio, seconds, share};
-use corewise_sim::comparison::{Comparison, VariantResult, last_seed};
+use crate::sim::estimate::{figure, moved_times, ratio, seconds, share};
+use corewise_sim::comparison::{Comparison, EnergyResult, VariantResult, last_seed};
 use corewise_sim::estimate::Estimate;
 use maud::{Markup, html};
 use std::collections::BTreeSet;
@@ -90,6 +90,10 @@ fn variants(comparison: &Comparison) -> Markup {
         "Fairness",
     ];
     columns.extend(moved.iter().map(String::as_str));
+    let has_energy = comparison.variants.iter().any(|variant| variant.energy.is_some());
+    if has_energy {
+        columns.extend(["Energy", "Mean power", "Energy-delay product"]);
+    }
     let rows = html! {
         @for variant in &comparison.variants {
             tr {
@@ -102,6 +106,12 @@ fn variants(comparison: &Comparison) -> Markup {
                 td.figure { (ratio(variant.fairness)) }
                 @for distance in &moves {
                     td.figure { (moved_times(variant.migrations.get(distance))) }
+                }
+                @if has_energy {
+                    @let energy = |of: fn(&EnergyResult) -> Estimate| variant.energy.as_ref().map(of);
+                    td.figure { (figure(energy(|e| e.joules), "J")) }
+                    td.figure { (figure(energy(|e| e.watts), "W")) }
+                    td.figure { (figure(energy(|e| e.energy_delay_joule_seconds), "J s")) }
                 }
             }
         }
@@ -116,8 +126,10 @@ fn variants(comparison: &Comparison) -> Markup {
 fn applications(comparison: &Comparison) -> Markup {
     let left_out = comparison.variants.last().map_or(0, |variant| variant.applications.len());
     let left_out = left_out.saturating_sub(APPLICATIONS_SHOWN_MAX);
-    let columns =
-        ["Variant", "Application", "Time", "Spread", "Speedup", "Progress", "Time on the fastest PEs"];
+    let mut columns =
+        vec!["Variant", "Application", "Time", "Spread", "Speedup", "Progress", "Time on the fastest PEs"];
+    let has_energy = comparison.variants.iter().any(|variant| variant.energy.is_some());
+    columns.extend(has_energy.then_some("Energy"));
     let rows = html! {
         @for variant in &comparison.variants {
             @for app in variant.applications.iter().take(APPLICATIONS_SHOWN_MAX) {
@@ -129,6 +141,7 @@ fn applications(comparison: &Comparison) -> Markup {
                     td.figure { (ratio(app.speedup)) }
                     td.figure { (share(app.progress)) }
                     td.figure { (share(app.fast_share)) }
+                    @if has_energy { td.figure { (figure(app.joules, "J")) } }
                 }
             }
         }

@@ -44,6 +44,17 @@ fn the_page_shows_every_figure_and_needs_nothing_else() {
 }
 
 #[test]
+fn energy_is_shown_where_power_is_described() {
+    let power = "power = { domain = [{ pes = '0-1', dynamic_uw_per_mhz_v2 = 1000, \
+                 points = [{ ghz = 1.0, volt = 1.0 }] }] }, name";
+    let scenario = SCENARIO.replacen("machine = { name", &format!("machine = {{ {power}"), 1);
+    let comparison = compare(&Scenario::parse(&scenario).expect("a scenario"), None).expect("a comparison");
+    let page = render(&comparison, &scenario);
+    assert!(page.contains("Energy-delay product") && page.contains(" J</td>"), "{page}");
+    assert!(!render(&self::comparison(), SCENARIO).contains("Energy"));
+}
+
+#[test]
 fn a_browser_shows_the_page() {
     needs!(Chromium);
     let dom = browser::dom(&render(&comparison(), SCENARIO));

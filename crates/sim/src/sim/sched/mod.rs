@@ -329,6 +329,7 @@ impl Sim {
         cpu.last = Some((thread, self.now));
         cpu.busy_ns += self.now.0 - cpu.since.0;
         self.spend(thread, false);
+        self.enter_idle(pe);
         self.vacant.push_back(pe);
         self.moved.push(pe);
         self.touch(pe);
@@ -346,7 +347,8 @@ impl Sim {
         let Some(index) = self.pick(pe) else { return };
         self.queued -= 1;
         self.spend(index, true);
-        let Costs { switch_us, migration_us, idle_exit_us, .. } = self.machine.spec.costs;
+        let Costs { switch_us, migration_us, .. } = self.machine.spec.costs;
+        let idle_exit_us = self.leave_idle(pe);
         let thread = &mut self.threads[index];
         let mut migration = 0.0;
         if let Some(from) = thread.warm_pe.filter(|&from| from != pe) {
