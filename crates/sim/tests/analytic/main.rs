@@ -5,6 +5,7 @@ use corewise_core::time::Time;
 use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sim::sim::Sim;
 
+mod arithmetic;
 mod decisions;
 mod fairness;
 mod groups;

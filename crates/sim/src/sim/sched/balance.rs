@@ -184,11 +184,11 @@ impl Sim {
         }
     }
 
-    /// Moves running threads to faster PEs that are idle.
+    /// Moves running threads to faster PEs whose core is idle: beside a busy sibling a fast PE is slow, too.
     fn move_misfits(&mut self) {
         for to in 0..self.cpus.len() {
             let speed = self.machine.reported[to];
-            if self.domains.load(to) > 0 || speed < self.machine.fastest {
+            if !self.domains.core(to).is_idle() || speed < self.machine.fastest {
                 continue;
             }
             let slower = (0..self.cpus.len()).filter(|&from| self.machine.reported[from] < speed);

@@ -6,7 +6,8 @@
 //! with the fewest threads; ties are broken by chance, as it is where the parent ran. A woken one goes where
 //! it ran last, or to its waker if that PE has clearly fewer threads and the waker does not wake many
 //! others; if the PE is busy, to an idle core that shares its last cache, then to an idle PE, then to one
-//! farther away. With [`Kind::Capacity`] the fastest idle PE is taken. Source: `kernel/sched/fair.c`:
+//! farther away. With [`Kind::Capacity`] the fastest PE of an idle core is taken, then the fastest idle PE.
+//! Source: `kernel/sched/fair.c`:
 //! `sched_balance_find_dst_cpu` (formerly `find_idlest_cpu`), `wake_affine`, `wake_wide`,
 //! `select_idle_sibling`, `select_idle_core`, `select_idle_capacity`. Limits: all PEs of the last cache are
 //! searched (`SIS_UTIL` searches fewer on a busy machine), and whoever waits while a PE beyond that cache is
@@ -146,7 +147,8 @@ impl Sim {
             let slowness = (1e6 / self.machine.reported[pe]) as u64;
             let distance = last.map(|last| self.machine.model.distance(last, pe));
             let by_chance = if pe < first { pe + count - first } else { pe - first };
-            (self.domains.load(pe), slowness, distance, self.domains.core(pe).load, by_chance)
+            let shares = self.domains.core(pe).load > 0;
+            (self.domains.load(pe), shares, slowness, distance, self.domains.core(pe).load, by_chance)
         };
         pes(&self.threads[thread].usable).min_by_key(key).unwrap_or(first)
     }
