@@ -32,7 +32,8 @@ static void rest(double time) {
   struct timespec span = {(time_t)time, (long)((time - (time_t)time) * 1e9)};
   nanosleep(&span, NULL);
 }
-// Starts a process that computes for ever; with a session it has one of its own, with a file it joins that cgroup.
+// Starts a process that computes for ever; with a session it has one of its own, with a file it joins that
+// cgroup.
 static pid_t hog(int nice_level, int session, const char *procs) {
   pid_t pid = fork();
   if (pid == 0) {
@@ -76,8 +77,8 @@ static void shares(int threads, int rounds) {
   }
 }
 
-// pinned THREADS ROUNDS: so many threads and one that is pinned to PE 0, on two PEs for 20 s: the share of a PE that
-// each of the free ones has, least and most.
+// pinned THREADS ROUNDS: so many threads and one that is pinned to PE 0, on two PEs for 20 s: the share of a
+// PE that each of the free ones has, least and most.
 static void pinned(int threads, int rounds) {
   for (int round = 0; round < rounds; round++) {
     cpu_set_t first;
@@ -120,7 +121,8 @@ static int last_pe(pid_t pid) {
   for (int field = 2; at && field < 39; field++) at = strchr(at + 1, ' ');
   return at ? atoi(at) : -1;
 }
-// pairs THREADS ROUNDS: of so many new threads, how many do not have a core of their own, 5 ms and 200 ms later.
+// pairs THREADS ROUNDS: of so many new threads, how many do not have a core of their own, 5 ms and 200 ms
+// later.
 static void pairs(int threads, int rounds) {
   const double at[] = {0.005, 0.2};
   for (int round = 0; round < rounds; round++) {
@@ -186,7 +188,8 @@ static void groups(const char *a, int threads_a, const char *b, int threads_b, i
   fflush(stdout);
 }
 
-// latency HOGS WAKES: how late a sleeper of 1 ms runs beside so many hogs, in microseconds: quartiles, 99 %, most.
+// latency HOGS WAKES: how late a sleeper of 1 ms runs beside so many hogs, in microseconds: quartiles, 99 %,
+// most.
 static int by_size(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);

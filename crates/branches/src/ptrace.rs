@@ -114,8 +114,8 @@ pub fn signal_descriptor(tid: i32) -> Result<Option<i32>, Errno> {
 }
 
 /// Returns whether a SIGTRAP is the end of a single step: of an instruction (`TRAP_TRACE`), or of a system
-/// call (`TRAP_BRKPT`; a breakpoint instruction has the code `SI_KERNEL`). If one were passed on, it would kill
-/// the thread.
+/// call (`TRAP_BRKPT`; a breakpoint instruction has the code `SI_KERNEL`). If one were passed on, it would
+/// kill the thread.
 pub fn is_of_step(tid: i32) -> Result<bool, Errno> {
     let code = ptrace::getsiginfo(Pid::from_raw(tid))?.si_code;
     Ok(matches!(code, libc::TRAP_TRACE | libc::TRAP_BRKPT))

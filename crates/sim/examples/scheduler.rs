@@ -49,7 +49,8 @@ fn hogs(name: &str, threads: u32, more: &str) -> String {
 
 fn run(queue: &str, topology: &str, apps: &str, more: &str, until: Time, seed: u64) -> Sim {
     let text = format!(
-        "name = 'study'\nos.queue = '{queue}'\n{more}\napplication = [{apps}]\ndemand = {{ int = {{}}, wide = {{ ipc = 4.0 }} }}\n\
+        "name = 'study'\nos.queue = '{queue}'\n{more}\napplication = [{apps}]\n\
+         demand = {{ int = {{}}, wide = {{ ipc = 4.0 }} }}\n\
          [machine]\nname = 'm'\ntopology = '{topology}'\nghz = 1.0\n"
     );
     let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));

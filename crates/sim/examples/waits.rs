@@ -3,9 +3,10 @@
 //!
 //! `cargo run --release -p corewise-sim --example waits -- [--pes N] [--copies 1,2,4] [--runs N] SCENARIO…`
 //! Each scenario holds one program, what the system does on each PE, and variants; with `--pes`, the machine
-//! has one cache and so many PEs, and the program as many threads with as much work each. Seconds until all copies have ended: the
-//! median over the seeds, with the smallest and the largest; what is cut off by `stop.time` counts as that
-//! and is marked by `>`. The last column is how many spin counts and turns corewise changed a run.
+//! has one cache and so many PEs, and the program as many threads with as much work each. Seconds until all
+//! copies have ended: the median over the seeds, with the smallest and the largest; what is cut off by
+//! `stop.time` counts as that and is marked by `>`. The last column is how many spin counts and turns
+//! corewise changed a run.
 
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::plan::SettingKind;

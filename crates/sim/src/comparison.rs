@@ -6,9 +6,10 @@
 //! §3; copies of one name count together. Its speedup is the geometric mean over the seeds of the baseline's
 //! time over its own; its spread is the standard deviation of the time over the seeds, relative to the mean.
 //! Progress is what an application gets done in a second relative to what it gets done alone on the machine.
-//! The weighted speedup is the sum of all applications' progress (A. Snavely, D. Tullsen, ASPLOS 2000); unlike
-//! the sum of their instructions it does not grow if more time is given to programs with many instructions a
-//! cycle. Fairness is the smallest progress divided by the largest, by completion times: 1 is perfectly fair.
+//! The weighted speedup is the sum of all applications' progress (A. Snavely, D. Tullsen, ASPLOS 2000);
+//! unlike the sum of their instructions it does not grow if more time is given to programs with many
+//! instructions a cycle. Fairness is the smallest progress divided by the largest, by completion times: 1 is
+//! perfectly fair.
 //!
 //! A comparison consists of [`Task`]s, one per run, that depend only on the scenario: [`tasks`] lists them,
 //! they can run anywhere, and [`combine`] merges the results in the order of the list. So the number of
@@ -76,7 +77,8 @@ pub struct VariantResult {
     pub all_done_seconds: Option<Estimate>,
     /// The baseline's time until then divided by this one's.
     pub all_done_speedup: Option<Estimate>,
-    /// The sum of the applications' progress; meant for runs in which applications restart until a fixed time.
+    /// The sum of the applications' progress; meant for runs in which applications restart until a fixed
+    /// time.
     pub weighted_speedup: Option<Estimate>,
     /// This sum divided by the baseline's.
     pub weighted_speedup_over_default: Option<Estimate>,

@@ -1,13 +1,13 @@
 //! Figures over several seeds, with their 95 % intervals.
 //!
 //! Problem: a simulated figure varies from seed to seed, and a lead that is smaller than that is none.
-//! Approach: two variants meet the same chance in the same seed ([`crate::chance`]), so they are compared seed
-//! by seed: the interval is that of the mean of these differences, by Student's t distribution, whatever
+//! Approach: two variants meet the same chance in the same seed ([`crate::chance`]), so they are compared
+//! seed by seed: the interval is that of the mean of these differences, by Student's t distribution, whatever
 //! varies for both alike. Ratios are averaged by their logarithms, so that a ratio and its reciprocal say the
 //! same. Sources: A. Law, "Simulation Modeling and Analysis", chapter 10 (paired-t interval); R. Jain, "The
 //! Art of Computer Systems Performance Analysis", §13.4; of a standard deviation the interval by χ², whose
-//! quantiles are E. Wilson's and M. Hilferty's (PNAS 17, 1931). Limits: with few seeds the level of 95 % holds
-//! as far as the differences vary normally; a single seed has no interval.
+//! quantiles are E. Wilson's and M. Hilferty's (PNAS 17, 1931). Limits: with few seeds the level of 95 %
+//! holds as far as the differences vary normally; a single seed has no interval.
 
 use corewise_core::stats::{Interval, t_quantile_975};
 use serde::Serialize;

@@ -28,8 +28,8 @@ use std::time::Duration;
 const THREADS_MAX: usize = 1 << 20;
 
 /// The answer to what files said before variants were compared seed by seed.
-pub(crate) const NO_BASELINE_RUNS: &str = "remove baseline_runs: the default runs with the seeds of all others, as it is compared with them seed by \
-     seed; `runs` sets their number";
+pub(crate) const NO_BASELINE_RUNS: &str = "remove baseline_runs: the default runs with the seeds of all \
+     others, as it is compared with them seed by seed; `runs` sets their number";
 
 /// A scenario as written in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -14,7 +14,8 @@ pub struct Variant {
     pub name: String,
     /// The policy.
     pub policy: PolicySpec,
-    /// Who chooses at each dispatch which waiting thread runs next, such as `cosched`; the system if left out.
+    /// Who chooses at each dispatch which waiting thread runs next, such as `cosched`; the system if left
+    /// out.
     pub dispatch: Option<String>,
     /// For each application's name, the PEs to which each copy is pinned, copy by copy.
     #[serde(default)]

@@ -26,8 +26,8 @@
 //! leaves its turn to others. So threads are redealt only if threads on sibling PEs then differ by `gain_min`
 //! more on average, or if PEs are used more evenly; otherwise only new threads are dealt.
 //!
-//! Where the world asks at each dispatch, the selection is the paper's ([`at_dispatch`]), and `deals = 0` leaves
-//! it the grouping only.
+//! Where the world asks at each dispatch, the selection is the paper's ([`at_dispatch`]), and `deals = 0`
+//! leaves it the grouping only.
 //!
 //! Parameters: see [`Parameters`].
 //!

@@ -4,9 +4,9 @@
 //! same time as which of its neighbour's is left to the system. The papers' schedulers are part of the kernel
 //! and choose that, too. Approach: a world that can ask calls a [`Dispatch`] whenever a PE is free: with the
 //! threads that its system would let run next, in that order, and with those that run on the sibling PEs. The
-//! choice is among threads that are owed time, so that it changes when they run, not how much. Source: the hook
-//! of "Hardware support for path profiling … and co-scheduling", §4.1 (a function that is called by the Linux
-//! 2.6 scheduler). Limits: only the simulated world asks.
+//! choice is among threads that are owed time, so that it changes when they run, not how much. Source: the
+//! hook of "Hardware support for path profiling … and co-scheduling", §4.1 (a function that is called by the
+//! Linux 2.6 scheduler). Limits: only the simulated world asks.
 
 use super::cosched;
 use crate::ids::{PeId, ThreadId};

@@ -16,8 +16,8 @@ pub fn render(results: &[ExperimentResult]) -> String {
         ("Claims", text(tally(&all))),
     ];
     let about = remark(
-        "Every figure on this page is simulated. Ranges are 95 % intervals over seeds that all variants share; a \
-         claim agrees if the whole interval does.",
+        "Every figure on this page is simulated. Ranges are 95 % intervals over seeds that all variants \
+         share; a claim agrees if the whole interval does.",
     );
     let body = html! {
         (page::header("experiment run all", &text("Published results, simulated"), &facts, &about))

@@ -5,9 +5,9 @@
 //! scenarios (files merged over each other, then values of its own), the claims in a checkable form
 //! ([`finding`]), the paper's numbers, and settings that show how much the outcome depends on assumptions.
 //! Scenarios and their parameters are fixed first; claims cannot change them. Source: the format is ours,
-//! described in docs/experiments.md. All variants run with the same seeds, and a claim agrees only if the 95 %
-//! interval of its figure does. Limits: each claim is judged by itself; of twenty that are true by a hair one
-//! may be missed by chance.
+//! described in docs/experiments.md. All variants run with the same seeds, and a claim agrees only if the 95
+//! % interval of its figure does. Limits: each claim is judged by itself; of twenty that are true by a hair
+//! one may be missed by chance.
 
 use crate::comparison::{self, Comparison, Run, Task, VariantResult};
 use crate::estimate::Estimate;

@@ -1,8 +1,8 @@
 //! The simulated system asks a [`Dispatch`] who runs next on a PE that is free.
 //!
 //! As the co-scheduling paper's kernel does (§4.1), it reads a thread's counters whenever it leaves a PE, and
-//! offers the threads of the PE's queue that are owed time: in Linux 2.6.5 those of the active array, which have
-//! had no turn since the others had theirs, here those that are not ahead of the mean of their queue.
+//! offers the threads of the PE's queue that are owed time: in Linux 2.6.5 those of the active array, which
+//! have had no turn since the others had theirs, here those that are not ahead of the mean of their queue.
 
 use super::Sim;
 use crate::pmu::Counters;

@@ -176,11 +176,8 @@ impl Sim {
             queue.push(Time(0) + rules.period, Event::ScanMemory);
         }
         let spread_ns = os.tick.min(os.tick_spread).as_nanos().max(1) as usize;
-        let phase = |pe: usize| {
-            let phase_ns = chance.below(Purpose::TickPhase, &[pe as u64], spread_ns) as u64;
-            Cpu { phase_ns, ..Cpu::default() }
-        };
-        let cpus = (0..count).map(phase).collect();
+        let phase_ns = |pe: usize| chance.below(Purpose::TickPhase, &[pe as u64], spread_ns) as u64;
+        let cpus = (0..count).map(|pe| Cpu { phase_ns: phase_ns(pe), ..Cpu::default() }).collect();
         let speeds = machine.model.pes.iter().map(|pe| pe.speed).collect();
         let power = machine.power.as_ref().map(|plan| PowerState::new(plan, speeds, plans.len()));
         let mut sim = Self {

@@ -42,25 +42,46 @@ fn case(
     Case { what, topology, apps, rest, known }
 }
 
+/// A team that works `mcycles` in a parallel region, `times` times.
+fn region(threads: u32, mcycles: u32, times: u32) -> String {
+    format!(
+        "{{ name = 'a', threads = {threads}, steps = [{{ repeat = {{ times = {times}, steps = [\
+         {{ parallel = {{ mcycles = {mcycles}, demand = 'int' }} }}] }} }}] }}"
+    )
+}
+
+/// Four threads that work a million cycles under one lock and then as much `outside` it, `times` times.
+fn locked(outside: &str, times: u32) -> String {
+    format!(
+        "{{ name = 'a', threads = 4, steps = [{{ repeat = {{ times = {times}, steps = [\
+         {{ critical = {{ lock = 'l', work = {{ mcycles = 1, demand = 'int' }} }} }}{outside}] }} }}] }}"
+    )
+}
+
+fn outside(mcycles: u32) -> String {
+    format!(", {{ each = {{ mcycles = {mcycles}, demand = 'int' }} }}")
+}
+
+fn check_all(cases: &[Case]) {
+    let mut wrong = Vec::new();
+    for Case { what, topology, apps, rest, known: (least, most) } in cases {
+        let scenario = scenario(topology, apps, rest);
+        let found = seeds(3, |seed| all_done(&scenario, seed));
+        let is_right = found.iter().all(|seconds| (least - 1e-12..=*most).contains(seconds));
+        println!("{} {what}: {found:?}, known {least} to {most}", if is_right { "right" } else { "WRONG" });
+        if !is_right {
+            wrong.push(what);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 #[test]
-fn what_can_be_worked_out_by_hand() {
+fn teams_locks_and_sleepers() {
     let phases = "{ name = 'a', threads = 4, steps = [{ parallel = { mcycles = 2000, demand = 'int' } }, \
                   { serial = { mcycles = 1000, demand = 'int' } }] }";
-    let region = |threads: u32, mcycles: u32, times: u32| {
-        format!(
-            "{{ name = 'a', threads = {threads}, steps = [{{ repeat = {{ times = {times}, steps = [\
-             {{ parallel = {{ mcycles = {mcycles}, demand = 'int' }} }}] }} }}] }}"
-        )
-    };
-    let locked = |outside: &str, times: u32| {
-        format!(
-            "{{ name = 'a', threads = 4, steps = [{{ repeat = {{ times = {times}, steps = [\
-             {{ critical = {{ lock = 'l', work = {{ mcycles = 1, demand = 'int' }} }} }}{outside}] }} }}] }}"
-        )
-    };
-    let outside = |mcycles: u32| format!(", {{ each = {{ mcycles = {mcycles}, demand = 'int' }} }}");
     let amp = "machine.speeds = [{ pes = '1-3', speed = 0.5 }]\nos.scheduler = 'capacity'\n";
-    let cases = [
+    check_all(&[
         case(
             "Amdahl: 0.8 to 1 s on all, as the fast one helps, then 1 s on the fast one",
             "core:4 pu:1",
@@ -71,13 +92,6 @@ fn what_can_be_worked_out_by_hand() {
         case("three threads of a region on two PEs", "core:2 pu:1", region(3, 300, 1), "", (0.15, 0.17)),
         case("nine threads of a region on four PEs", "core:4 pu:1", region(9, 900, 1), "", (0.225, 0.26)),
         case(
-            "six on two of four PEs",
-            "core:4 pu:1",
-            work("a", "1000", ", copies = 6, cpus = '0-1'"),
-            "",
-            (3.0, 3.02),
-        ),
-        case(
             "a thousand that sleep",
             "core:4 pu:1",
             "{ name = 'a', copies = 1000, steps = [{ repeat = { times = 100, \
@@ -85,6 +99,34 @@ fn what_can_be_worked_out_by_hand() {
                 .into(),
             "",
             (1.0, 1.2),
+        ),
+        case("a lock that is all of the work", "core:4 pu:1", locked("", 250), FREE, (1.0, 1.005)),
+        case(
+            "a lock that is a quarter of the work",
+            "core:4 pu:1",
+            locked(&outside(3), 250),
+            FREE,
+            (1.0, 1.02),
+        ),
+        case(
+            "a lock that is an eighth of the work",
+            "core:4 pu:1",
+            locked(&outside(7), 100),
+            FREE,
+            (0.8, 0.815),
+        ),
+    ]);
+}
+
+#[test]
+fn pes_that_are_off_or_forbidden() {
+    check_all(&[
+        case(
+            "six on two of four PEs",
+            "core:4 pu:1",
+            work("a", "1000", ", copies = 6, cpus = '0-1'"),
+            "",
+            (3.0, 3.02),
         ),
         case(
             "one of two PEs is off",
@@ -107,14 +149,12 @@ fn what_can_be_worked_out_by_hand() {
             "faults = { unplugs_per_s = 1e4, unplugged = '3600s' }\n",
             (4.0, 4.02),
         ),
-        case("one cycle", "core:2 pu:1", work("a", "1e-6", ""), FREE, (1e-9, 1.1e-9)),
-        case(
-            "a million seconds",
-            "core:2 pu:1",
-            work("a", "1e9", ""),
-            "os.balance = '1000s'\nstop.time = '2000000s'\n",
-            (1e6, 1e6 + 0.01),
-        ),
+    ]);
+}
+
+#[test]
+fn large_machines() {
+    check_all(&[
         case(
             "512 threads on 512 PEs",
             "numa:8 pack:1 l3:4 core:8 pu:2",
@@ -150,6 +190,12 @@ fn what_can_be_worked_out_by_hand() {
             "",
             (1.0, 1.005),
         ),
+    ]);
+}
+
+#[test]
+fn speeds_and_units() {
+    check_all(&[
         case(
             "fast cores first, one thread each",
             "core:8 pu:2",
@@ -164,22 +210,6 @@ fn what_can_be_worked_out_by_hand() {
             "os.scheduler = 'capacity'\nmachine.speeds = [{ pes = '8-15', speed = 0.6 }]\n",
             (1.3, 1.5),
         ),
-        case("a lock that is all of the work", "core:4 pu:1", locked("", 250), FREE, (1.0, 1.005)),
-        case(
-            "a lock that is a quarter of the work",
-            "core:4 pu:1",
-            locked(&outside(3), 250),
-            FREE,
-            (1.0, 1.02),
-        ),
-        case(
-            "a lock that is an eighth of the work",
-            "core:4 pu:1",
-            locked(&outside(7), 100),
-            FREE,
-            (0.8, 0.815),
-        ),
-        case("a start after 5 s", "core:2 pu:1", work("a", "1000", ", start = '5s'"), "", (6.0, 6.01)),
         case(
             "an FPU for two",
             "pack:1 l2:1 module:1 core:2 pu:1",
@@ -194,6 +224,21 @@ fn what_can_be_worked_out_by_hand() {
             "machine.speeds = [{ pes = '0-1', speed = 2.0 }]\n",
             (0.5, 0.501),
         ),
+    ]);
+}
+
+#[test]
+fn very_short_and_very_long() {
+    check_all(&[
+        case("one cycle", "core:2 pu:1", work("a", "1e-6", ""), FREE, (1e-9, 1.1e-9)),
+        case(
+            "a million seconds",
+            "core:2 pu:1",
+            work("a", "1e9", ""),
+            "os.balance = '1000s'\nstop.time = '2000000s'\n",
+            (1e6, 1e6 + 0.01),
+        ),
+        case("a start after 5 s", "core:2 pu:1", work("a", "1000", ", start = '5s'"), "", (6.0, 6.01)),
         case(
             "ticks of 10 s",
             "core:1 pu:1",
@@ -217,18 +262,7 @@ fn what_can_be_worked_out_by_hand() {
             "",
             (1.0, 1.001),
         ),
-    ];
-    let mut wrong = Vec::new();
-    for Case { what, topology, apps, rest, known: (least, most) } in cases {
-        let scenario = scenario(topology, &apps, rest);
-        let found = seeds(3, |seed| all_done(&scenario, seed));
-        let is_right = found.iter().all(|seconds| (least - 1e-12..=most).contains(seconds));
-        println!("{} {what}: {found:?}, known {least} to {most}", if is_right { "right" } else { "WRONG" });
-        if !is_right {
-            wrong.push(what);
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:?}");
+    ]);
 }
 
 #[test]
@@ -241,7 +275,7 @@ fn threads_share_a_pe_alike() {
 }
 
 #[test]
-fn who_ends_early_starts_again_until_the_last_has_ended() {
+fn a_program_that_ends_early_starts_again_until_the_last_has_ended() {
     let apps = format!("{}, {}", work("short", "1000", ", cpus = '0'"), work("long", "3000", ", cpus = '1'"));
     let sim = run(&scenario("core:2 pu:1", &apps, "stop.completions = 2"), 1);
     let counts: Vec<usize> = sim.applications().map(|(_, completions, ..)| completions.len()).collect();

@@ -38,15 +38,16 @@ fn decisions_take_a_pe_s_time() {
 
 #[test]
 fn a_decision_takes_effect_after_its_latency() {
-    // Alone on the slow PE until PA's first decision, at 100 ms and the latency, moves it: it has done 50 Mcycles
-    // then, and half of what it does in the latency.
+    // Alone on the slow PE until PA's first decision, at 100 ms and the latency, moves it: it has done 50
+    // Mcycles then, and half of what it does in the latency.
     let text = |latency: u32| {
         format!(
             "name = 's'\nruns = 1\ninterval = '100ms'\ndemand.int = {{}}\n\
              decisions = {{ latency = '{latency}ms', cpu_us = 0.0, cpu_per_thread_us = 0.0 }}\n\
              application = [{{ name = 'a', steps = [{{ each = {{ mcycles = 1000, demand = 'int' }} }}] }}]\n\
              variant = [{{ name = 'pa', policy = 'pa' }}]\n\
-             [machine]\nname = 'm'\nghz = 1.0\ntopology = 'core:2 pu:1'\nspeeds = [{{ pes = '1', speed = 0.5 }}]\n"
+             [machine]\nname = 'm'\nghz = 1.0\ntopology = 'core:2 pu:1'\n\
+             speeds = [{{ pes = '1', speed = 0.5 }}]\n"
         )
     };
     let seconds = |latency: u32, seed: u64| {
@@ -68,7 +69,8 @@ fn policies_may_believe_in_another_machine() {
             "name = 's'\nruns = 2\ninterval = '10ms'\ndemand.int = {{}}\n{predictor}\n\
              application = [{{ name = 'a', steps = [{{ each = {{ mcycles = 1000, demand = 'int' }} }}] }}]\n\
              variant = [{{ name = 'pa', policy = 'pa' }}]\n\
-             [machine]\nname = 'm'\nghz = 1.0\ntopology = 'core:2 pu:1'\nspeeds = [{{ pes = '1', speed = 0.5 }}]\n"
+             [machine]\nname = 'm'\nghz = 1.0\ntopology = 'core:2 pu:1'\n\
+             speeds = [{{ pes = '1', speed = 0.5 }}]\n"
         )
     };
     let seconds =
@@ -83,8 +85,8 @@ fn policies_may_believe_in_another_machine() {
 
 #[test]
 fn a_choice_at_dispatch_sets_unlike_threads_beside_each_other() {
-    // Two of each kind take turns on the two PEs of a core. Likes beside each other take twice as long for the
-    // one kind; the system's queues meet by chance.
+    // Two of each kind take turns on the two PEs of a core. Likes beside each other take twice as long for
+    // the one kind; the system's queues meet by chance.
     let found = compared(
         "name = 's'\nruns = 8\ninterval = '100ms'\nstop = { time = '20s', completions = 1_000_000 }\n\
          os = { slice = '100ms' }\n\

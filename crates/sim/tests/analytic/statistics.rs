@@ -7,7 +7,8 @@ use corewise_sim::scenario::Scenario;
 fn compared(seed: u64, runs: u32, machine: &str, variants: &str) -> Comparison {
     let program = |name: &str| {
         format!(
-            "{{ name = '{name}', variation = 0.05, steps = [{{ each = {{ mcycles = 200, demand = 'int' }} }}] }}"
+            "{{ name = '{name}', variation = 0.05, \
+             steps = [{{ each = {{ mcycles = 200, demand = 'int' }} }}] }}"
         )
     };
     let applications = ["a", "b", "c"].map(program).join(", ");

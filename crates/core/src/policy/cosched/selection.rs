@@ -1,4 +1,9 @@
-//! The paper's selection (§4.1), where the world asks at each dispatch.
+//! Who runs beside whom, chosen at each dispatch as in the kernel of the paper.
+//!
+//! Problem: binding decides where threads wait, not which of them runs next. Approach: where the world asks
+//! at each dispatch, the thread is taken that differs most in its events from those on the neighbouring PEs, of
+//! the first few that wait, and nobody is passed over too often. Source: path profiling §4.1. Limits: it
+//! knows only each thread's last quantum.
 
 use super::super::dispatch::{Candidate, Dispatch, EventsPerCycle, Vacancy};
 use super::super::spec;

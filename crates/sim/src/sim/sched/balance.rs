@@ -6,10 +6,11 @@
 //! busiest one. An idle one takes a waiting thread, or after several attempts a running one, if that leaves
 //! the groups no less even. A busy one takes a waiting thread from a group that has more than its PEs can
 //! run, so that weights become even. Where the groups differ by less than a whole thread the thread still
-//! moves after some attempts, the more the less they differ: so the surplus goes round. With [`Kind::Capacity`] an idle fast PE takes a
-//! thread from a slow one. Source: `kernel/sched/fair.c`: `sched_balance_newidle`, `sched_balance_domains`
-//! (formerly `rebalance_domains`), `should_we_balance`, `calculate_imbalance`, `detach_tasks` (a load is
-//! shifted right by `nr_balance_failed`), `need_active_balance`, `adjust_numa_imbalance`,
+//! moves after some attempts, the more the less they differ: so the surplus goes round. With
+//! [`Kind::Capacity`] an idle fast PE takes a thread from a slow one. Source: `kernel/sched/fair.c`:
+//! `sched_balance_newidle`, `sched_balance_domains` (formerly `rebalance_domains`), `should_we_balance`,
+//! `calculate_imbalance`, `detach_tasks` (a load is shifted right by `nr_balance_failed`),
+//! `need_active_balance`, `adjust_numa_imbalance`,
 //! `group_misfit_task`. Limits: one PE of each domain tries at common instants, instead of each at its own;
 //! a thread's load is 1 as soon as it is placed, where Linux takes a decaying mean.
 

@@ -4,9 +4,9 @@
 //! more than they pay for. Approach: groups form a tree. A group divides its weight among the threads that
 //! want a PE, on whichever PE, so that a thread in it counts as `w · Π s / W`: its own weight by its nice
 //! level, times the weight `s` of each group that it is in, divided by the sum `W` of the weights of what is
-//! active in that group. Queues thus stay flat. A group with a quota has so much CPU time in each period. Once
-//! it is spent, its threads leave their queues until the next period. With `os.autogroup` each copy of an
-//! application is a session, and has a group of its own, unless it is in a control group.
+//! active in that group. Queues thus stay flat. A group with a quota has so much CPU time in each period.
+//! Once it is spent, its threads leave their queues until the next period. With `os.autogroup` each copy of
+//! an application is a session, and has a group of its own, unless it is in a control group.
 //!
 //! Source: `calc_group_shares`, `update_cfs_group` and `task_h_load` in `kernel/sched/fair.c`, of which the
 //! product is the limit; `sched_prio_to_weight` in `kernel/sched/core.c`; CPU bandwidth control in

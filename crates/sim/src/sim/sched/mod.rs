@@ -3,14 +3,15 @@
 //! Problem: every policy is compared with it, so it must do what common systems do, no better and no worse.
 //! Approach: each part of Linux's fair scheduling class is a module. Each PE has a [`queue`], served by the
 //! rules of [`cfs`] or [`eevdf`]; threads are put on PEs by [`placement`] and moved by [`balance`], both by
-//! the loads of [`domains`]. Weights come from nice levels and [`groups`]. Whoever has the PE is asked to give it up at ticks only, or when a thread wakes
-//! up. Each PE's tick has its own phase: if all came at one instant, as Linux asks for unless `skew_tick` is
-//! set, teams of equal size would by accident run as gangs, which interrupts and late timers prevent on a
-//! real machine. Costs arise where Linux has them ([`crate::machine::Costs`]): who wakes another pays for
-//! that; who is given a PE pays for the switch, also from an idle PE, and there for the interrupt and the
-//! end of the idle state before it; who moves pays for its caches. [`Kind::Fair`] treats all PEs as equally
-//! fast, like the baselines of the papers; [`Kind::Capacity`] prefers fast idle PEs, like Linux where it
-//! knows of the difference. Masks are always respected. Sources: the files named in each module;
+//! the loads of [`domains`]. Weights come from nice levels and [`groups`]. Whoever has the PE is asked to
+//! give it up at ticks only, or when a thread wakes up. Each PE's tick has its own phase: if all came at one
+//! instant, as Linux asks for unless `skew_tick` is set, teams of equal size would by accident run as gangs,
+//! which interrupts and late timers prevent on a real machine. Costs arise where Linux has them
+//! ([`crate::machine::Costs`]): who wakes another pays for that; who is given a PE pays for the switch, also
+//! from an idle PE, and there for the interrupt and the end of the idle state before it; who moves pays for
+//! its caches. [`Kind::Fair`] treats all PEs as equally fast, like the baselines of the papers;
+//! [`Kind::Capacity`] prefers fast idle PEs, like Linux where it knows of the difference. Masks are always
+//! respected. Sources: the files named in each module;
 //! `kernel/time/tick-sched.c` for the tick. Limits: no other scheduling classes, no moving of threads to
 //! their memory; a PE's tick costs nothing.
 

@@ -77,7 +77,8 @@ impl Sim {
         pes(&self.threads[thread].usable).min_by(order).unwrap_or(first)
     }
 
-    /// Returns the PE that comes first of those that are alike, so that the starts of several seeds are spread.
+    /// Returns the PE that comes first of those that are alike, so that the starts of several seeds are
+    /// spread.
     fn tie_break(&self, thread: usize) -> usize {
         let Thread { key, warm_pe, .. } = self.threads[thread];
         let place = match warm_pe {
