@@ -1,8 +1,8 @@
 //! Who runs beside whom, chosen at each dispatch as in the kernel of the paper.
 //!
 //! Problem: binding decides where threads wait, not which of them runs next. Approach: where the world asks
-//! at each dispatch, the thread is taken that differs most in its events from those on the neighbouring PEs, of
-//! the first few that wait, and nobody is passed over too often. Source: path profiling §4.1. Limits: it
+//! at each dispatch, the thread is taken that differs most in its events from those on the neighbouring PEs,
+//! of the first few that wait, and nobody is passed over too often. Source: path profiling §4.1. Limits: it
 //! knows only each thread's last quantum.
 
 use super::super::dispatch::{Candidate, Dispatch, EventsPerCycle, Vacancy};
