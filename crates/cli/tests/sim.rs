@@ -90,7 +90,7 @@ fn energy_is_shown_where_power_is_described() {
     assert!(text.contains("joules\n") && text.contains(" W, energy-delay product "), "{text}");
     let energy = |args: &[&str]| {
         let json: serde_json::Value = serde_json::from_str(&stdout(args)).expect("JSON");
-        json["variants"][0]["energy"]["joules"].as_f64()
+        json["variants"][0]["energy"]["joules"]["value"].as_f64()
     };
     assert_eq!(energy(&["sim", &path, "--json"]), None);
     assert!(energy(&["sim", &path, "--set", power, "--json"]).is_some_and(|joules| joules > 0.0));
