@@ -50,7 +50,7 @@ fn energy_is_shown_where_power_is_described() {
     let scenario = SCENARIO.replacen("machine = { name", &format!("machine = {{ {power}"), 1);
     let comparison = compare(&Scenario::parse(&scenario).expect("a scenario"), None).expect("a comparison");
     let page = render(&comparison, &scenario);
-    assert!(page.contains("Energy-delay product") && page.contains(" J</td>"), "{page}");
+    assert!(page.contains("Energy-delay product") && page.contains(" J s ("), "{page}");
     assert!(!render(&self::comparison(), SCENARIO).contains("Energy"));
 }
 
