@@ -21,6 +21,10 @@
 //! - A set that its share of the L2 holds needs nothing of the L3. What misses only because the L2 is shared
 //!   finds its data in the L3, if there is one.
 //!
+//! *Cost.* A solution takes several powers for each thread, and threads that take turns on a few PEs come
+//! back to the same few states. What was solved is kept, up to `STATES_MAX` states of `DEMANDS_MAX`
+//! demands; when there are more, all are forgotten. Solutions do not depend on what was solved before.
+//!
 //! *Limits.* Insertion rates are those at full speed. Threads share nothing of what they hold. Prefetchers,
 //! TLBs, associativity and inclusion are not modelled.
 
@@ -28,12 +32,19 @@ use super::channel::LINE_BYTES;
 use super::contention::Load;
 use super::demand::{Demand, MIB, MissCurve};
 use super::{MachineModel, Pe};
+use std::collections::HashMap;
 
 /// The error of the sum of all shares, as a share of the cache.
 const TOLERANCE: f64 = 1e-7;
 
 /// Steps of Newton's method at most; it needs about five.
 const STEPS_MAX: usize = 60;
+
+/// States that are kept.
+const STATES_MAX: usize = 4096;
+
+/// Different demands in them.
+const DEMANDS_MAX: usize = 64;
 
 /// The misses of a thread, per work cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -163,21 +174,59 @@ struct User {
     held: f64,
 }
 
+/// The PEs of all that use caches, with the numbers of their demands.
+type State = Vec<(usize, usize)>;
+
 /// Computes the shares of caches; keeps its memory.
 #[derive(Debug, Default)]
 pub(super) struct CacheSharing {
     users: Vec<User>,
     l2: Vec<(f64, f64)>,
+    /// The demands that were seen, and the misses, alone and beside the others, in each state.
+    demands: Vec<Demand>,
+    solved: HashMap<State, Vec<(Misses, Misses)>>,
+    key: State,
 }
 
 impl CacheSharing {
-    /// Calls `put` with what each load misses alone, and beside the others.
+    /// Calls `put` with what each load that uses caches misses alone, and beside the others. The machine's
+    /// caches are the same each time.
     pub fn share(
         &mut self,
         machine: &MachineModel,
         loads: &[Load],
         mut put: impl FnMut(usize, Misses, Misses),
     ) {
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        let users = || loads.iter().enumerate().filter(|(_, load)| load.demand.uses_memory());
+        if self.demands.len() + users().count() > DEMANDS_MAX || self.solved.len() == STATES_MAX {
+            self.demands.clear();
+            self.solved.clear();
+        }
+        key.extend(users().map(|(_, load)| (load.pe, self.number(&load.demand))));
+        if !self.solved.contains_key(&key) {
+            let mut all = vec![<(Misses, Misses)>::default(); loads.len()];
+            self.solve(machine, loads, |index, alone, beside| all[index] = (alone, beside));
+            self.solved.insert(key.clone(), users().map(|(index, _)| all[index]).collect());
+        }
+        for ((index, _), (alone, beside)) in users().zip(&self.solved[&key]) {
+            put(index, *alone, *beside);
+        }
+        self.key = key;
+    }
+
+    /// Returns the number of a demand.
+    fn number(&mut self, demand: &Demand) -> usize {
+        let known = self.demands.iter().position(|seen| seen == demand);
+        known.unwrap_or_else(|| {
+            self.demands.push(*demand);
+            self.demands.len() - 1
+        })
+    }
+
+    /// Calls `put` with what each load misses alone, and beside the others.
+    fn solve(&mut self, machine: &MachineModel, loads: &[Load], mut put: impl FnMut(usize, Misses, Misses)) {
         let capacity = |pe: &Pe| machine.l2_bytes[pe.l2];
         self.divide(machine, loads, |pe| pe.l2, capacity, |_, load, own| Curve::of_l2(&load.demand, own));
         let mut l2 = std::mem::take(&mut self.l2);

@@ -21,7 +21,7 @@
 
 use super::Sim;
 use crate::program::duration;
-use corewise_core::machine_model::contention::{Homes, Load};
+use corewise_core::machine_model::contention::Homes;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -234,82 +234,6 @@ impl Sim {
         running
             .filter(|&(_, other)| self.threads[other].pid == pid)
             .all(|(pe, _)| self.machine.model.pes[pe].node == node)
-    }
-
-    /// Updates what the threads of one cluster leave each other of units and caches.
-    pub(super) fn share(&mut self, cluster: usize) {
-        self.sharers.clear();
-        for &pe in &self.machine.model.clusters[cluster] {
-            let mut remote = 0.0;
-            if let Some(thread) = self.cpus[pe].running() {
-                let thread = &self.threads[thread];
-                let demand = *thread.activity.demand();
-                if demand.uses_memory() {
-                    remote = 1.0 - thread.memory.homes().share(self.machine.model.pes[pe].node);
-                }
-                self.sharers.push(Load { pe, demand, remote });
-            }
-            let is_remote = remote > 0.0;
-            if std::mem::replace(&mut self.cpus[pe].is_remote, is_remote) != is_remote {
-                self.remote = if is_remote { self.remote + 1 } else { self.remote - 1 };
-            }
-        }
-        for (load, share) in self.sharers.iter().zip(self.solver.share(&self.machine.model, &self.sharers)) {
-            self.cpus[load.pe].share = *share;
-        }
-    }
-
-    /// Updates the paces on the nodes of the clusters that changed, which are sorted: of these clusters,
-    /// and of all threads whose lines wait for longer or shorter than before. Updates the events of their
-    /// PEs.
-    pub(super) fn work_out(&mut self, clusters: &[usize]) {
-        let nodes = self.machine.model.nodes.len();
-        let is_connected = self.remote > 0;
-        if is_connected || self.was_connected {
-            self.work_out_nodes(0..nodes);
-        } else {
-            // Clusters are numbered node by node.
-            let mut last = None;
-            for &cluster in clusters {
-                let node = self.machine.model.pes[self.machine.model.clusters[cluster][0]].node;
-                if last.replace(node) != Some(node) {
-                    self.work_out_nodes(node..node + 1);
-                }
-            }
-        }
-        self.was_connected = is_connected;
-    }
-
-    fn work_out_nodes(&mut self, nodes: std::ops::Range<usize>) {
-        let all = std::mem::take(&mut self.machine.model.nodes);
-        let members = || all[nodes.clone()].iter().flatten().copied();
-        let Self { channels, cpus, threads, machine, .. } = self;
-        let users = members().filter_map(|pe| {
-            let cpu = &cpus[pe];
-            Some((cpu.share.memory_use(), threads[cpu.running()?].memory.homes()))
-        });
-        let has_changed = channels.solve(&machine.model, nodes.clone(), users);
-        for pe in members() {
-            let is_changed = self.is_dirty[self.machine.model.pes[pe].cluster];
-            if !(is_changed || has_changed) {
-                continue;
-            }
-            let cpu = &self.cpus[pe];
-            let wait_ns = match cpu.running() {
-                Some(thread) if cpu.share.uses_memory() => {
-                    self.channels.wait_ns(self.threads[thread].memory.homes())
-                }
-                _ => 0.0,
-            };
-            let pace = cpu.share.pace(wait_ns);
-            if is_changed || pace != cpu.pace {
-                self.settle(pe);
-                self.cpus[pe].pace = pace;
-                self.set_power(pe);
-                self.schedule(pe);
-            }
-        }
-        self.machine.model.nodes = all;
     }
 }
 

@@ -19,11 +19,12 @@ use crate::thread::{Activity, App, AppPlan, Thread};
 use crate::timeline::Timeline;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::Distance;
-use corewise_core::machine_model::contention::{Channels, Load, Pace, Share, Solver};
+use corewise_core::machine_model::contention::{Channels, Pace, Share, Solver};
 use corewise_core::time::Time;
 use dispatching::Dispatching;
 use gangs::Gangs;
 use news::News;
+use paces::Paces;
 use power::PowerState;
 use sched::Os;
 use sched::domains::Domains;
@@ -37,6 +38,7 @@ mod faults;
 mod gangs;
 pub mod memory;
 pub(crate) mod news;
+mod paces;
 pub mod power;
 pub(crate) mod process;
 pub mod sched;
@@ -70,8 +72,8 @@ struct Cpu {
     /// The share that its neighbours leave to its thread, and the resulting pace.
     share: Share,
     pace: Pace,
-    /// Whether other nodes serve its thread.
-    is_remote: bool,
+    /// What is known of its thread's use of units, caches and channels.
+    used: paces::Used,
     /// When its thread started, and how long the threads before it had the PE.
     since: Time,
     busy_ns: u64,
@@ -135,9 +137,7 @@ pub struct Sim {
     /// Clocks and energy, if the machine describes them.
     power: Option<Box<power::PowerState>>,
     channels: Channels,
-    /// The number of running threads that other nodes serve, and whether there were any at the last update.
-    remote: usize,
-    was_connected: bool,
+    paces: Paces,
     stop: Stop,
     pub(crate) chance: Chance,
     /// A separate random stream, so that faults change nothing but what they hit.
@@ -145,16 +145,12 @@ pub struct Sim {
     audit: Option<audit::Audit>,
     finished: bool,
     all_done: Option<Time>,
-    /// Threads that may continue, PEs without a thread, PEs whose event may have moved, clusters that
-    /// changed.
+    /// Threads that may continue, PEs without a thread, PEs whose event may have moved.
     released: VecDeque<Release>,
     vacant: VecDeque<usize>,
     moved: Vec<usize>,
-    dirty: Vec<usize>,
-    is_dirty: Vec<bool>,
     migrations: BTreeMap<Distance, u64>,
     events: u64,
-    sharers: Vec<Load>,
 }
 
 impl Sim {
@@ -206,8 +202,7 @@ impl Sim {
             solver: Solver::default(),
             power: power.map(Box::new),
             channels: Channels::new(&machine.model),
-            remote: 0,
-            was_connected: false,
+            paces: Paces::new(&machine.model),
             stop,
             chance,
             fault_random: Random::new(seed, 2),
@@ -217,11 +212,8 @@ impl Sim {
             released: VecDeque::new(),
             vacant: VecDeque::new(),
             moved: Vec::new(),
-            dirty: Vec::new(),
-            is_dirty: vec![false; machine.model.clusters.len()],
             migrations: BTreeMap::new(),
             events: 0,
-            sharers: Vec::new(),
             machine,
         };
         sim.start_clocks();
@@ -373,21 +365,7 @@ impl Sim {
             }
         }
         self.reconsider_clocks();
-        let mut dirty = std::mem::take(&mut self.dirty);
-        dirty.sort_unstable();
-        for &cluster in &dirty {
-            self.share(cluster);
-        }
-        self.work_out(&dirty);
-        let mut moved = std::mem::take(&mut self.moved);
-        for pe in moved.drain(..) {
-            if !self.is_dirty[self.machine.model.pes[pe].cluster] {
-                self.schedule(pe);
-            }
-        }
-        dirty.drain(..).for_each(|cluster| self.is_dirty[cluster] = false);
-        // Reuse their memory.
-        (self.dirty, self.moved) = (dirty, moved);
+        self.update_paces();
     }
 
     /// Accounts for what the thread of a PE did since the last time.
@@ -439,14 +417,14 @@ impl Sim {
         let next = cpu.running().and_then(|index| {
             let thread = &self.threads[index];
             let ns = match thread.activity {
-                Activity::Work { left, .. } => (left.max(0.0) / cpu.pace.work_per_ns).ceil(),
+                Activity::Work { left, .. } => left.max(0.0) / cpu.pace.work_per_ns,
                 Activity::Spin { spun_ns } => {
                     let is_contended = !cpu.queue.waiting().is_empty();
-                    (thread.wait.next_ns(thread.counted, is_contended) - spun_ns).max(0.0).ceil()
+                    (thread.wait.next_ns(thread.counted, is_contended) - spun_ns).max(0.0)
                 }
             };
-            let own =
-                (ns < 1e18).then(|| Time(cpu.settled.0.saturating_add((thread.debt_ns + ns).ceil() as u64)));
+            let own = (ns < 1e18)
+                .then(|| Time(cpu.settled.0.saturating_add(round_up(thread.debt_ns + round_up(ns)) as u64)));
             [own, self.turn_end(pe)].into_iter().flatten().min()
         });
         if next != cpu.event_at {
@@ -454,12 +432,10 @@ impl Sim {
             self.queue.set_pe(pe, next);
         }
     }
+}
 
-    /// Marks the cluster of a PE for new paces, because something about its thread changed.
-    fn touch(&mut self, pe: usize) {
-        let cluster = self.machine.model.pes[pe].cluster;
-        if !std::mem::replace(&mut self.is_dirty[cluster], true) {
-            self.dirty.push(cluster);
-        }
-    }
+/// Returns the next whole number, as `f64::ceil` does, which is a call where processors may lack it.
+fn round_up(x: f64) -> f64 {
+    let down = x as u64 as f64;
+    if down < x { down + 1.0 } else { down }
 }

@@ -153,7 +153,13 @@ impl RunQueue {
             (sum + i128::from(entity.weight) * above, weight + entity.weight)
         };
         let (sum, weight) = self.members().fold((0, 0), sum);
-        (self.floor + if weight > 0 { sum.div_euclid(i128::from(weight)) as i64 } else { 0 }, weight)
+        let above = match i64::try_from(sum) {
+            _ if weight == 0 => 0,
+            // The division of 64-bit numbers is much faster.
+            Ok(sum) => sum.div_euclid(weight),
+            Err(_) => sum.div_euclid(i128::from(weight)) as i64,
+        };
+        (self.floor + above, weight)
     }
 
     /// Charges the running thread for CPU time.
