@@ -119,9 +119,11 @@ pub struct Checker {
     at: Time,
     observed: Time,
     migrations: u64,
-    /// Where threads are bound after a step.
+    /// Where threads were bound when the engine last saw the world, and are after a step.
+    seen_bound: BTreeMap<ThreadId, CpuSet>,
     bound: BTreeMap<ThreadId, CpuSet>,
-    /// Threads that the engine cannot know about yet: their action failed, or they have ended.
+    /// Threads that the engine cannot know about yet: their action failed, they have ended, or the system
+    /// changed their mask while the engine decided.
     undecided: BTreeSet<ThreadId>,
     finished: bool,
     violation: Option<Violation>,
@@ -140,6 +142,7 @@ impl Checker {
             at: Time(0),
             observed: Time(0),
             migrations: 0,
+            seen_bound: BTreeMap::new(),
             bound: BTreeMap::new(),
             undecided: BTreeSet::new(),
             finished: false,
@@ -321,18 +324,25 @@ impl Checker {
     }
 
     /// Checks after the actions were carried out.
-    fn carried_out(&mut self, world: &SimWorld) {
+    fn carried_out(&mut self, world: &SimWorld, actions: &[Action]) {
         let failed = world.outcomes().iter().filter(|outcome| outcome.result != OutcomeKind::Done);
         self.undecided = failed.map(|outcome| outcome.thread).collect();
-        self.bound.clear();
-        for thread in world.sim().present.iter().map(|&index| &world.sim().threads[index]) {
-            if thread.ended {
-                self.undecided.insert(thread.id);
-            } else if thread.bound {
-                self.bound.insert(thread.id, thread.mask.clone());
-            }
-        }
+        let sim = world.sim();
+        let ended = sim.present.iter().map(|&index| &sim.threads[index]).filter(|thread| thread.ended);
+        self.undecided.extend(ended.map(|thread| thread.id));
+        self.bound = bound(sim);
+        let acted: BTreeSet<ThreadId> = actions.iter().map(|action| action.thread).collect();
+        let changed = |thread: &&ThreadId| self.seen_bound.get(thread) != self.bound.get(thread);
+        let others = self.seen_bound.keys().filter(|thread| !acted.contains(thread)).filter(changed);
+        self.undecided.extend(others.copied());
     }
+}
+
+/// Returns where the threads are bound that have not ended.
+fn bound(sim: &Sim) -> BTreeMap<ThreadId, CpuSet> {
+    let present = sim.present.iter().map(|&index| &sim.threads[index]);
+    let bound = present.filter(|thread| thread.bound && !thread.ended);
+    bound.map(|thread| (thread.id, thread.mask.clone())).collect()
 }
 
 /// A simulated world that is checked by a [`Checker`].
@@ -374,14 +384,17 @@ impl World for Checked<'_> {
 
     fn observe(&mut self) -> Result<Observation, Self::Error> {
         let observation = self.world.observe()?;
-        self.checker.borrow_mut().see(&observation, self.world.sim());
+        let mut checker = self.checker.borrow_mut();
+        checker.see(&observation, self.world.sim());
+        checker.seen_bound = bound(self.world.sim());
+        drop(checker);
         Ok(observation)
     }
 
     fn apply(&mut self, actions: &[Action]) {
         self.checker.borrow_mut().ask(actions);
         self.world.apply(actions);
-        self.checker.borrow_mut().carried_out(&self.world);
+        self.checker.borrow_mut().carried_out(&self.world, actions);
         self.take_violation();
     }
 
@@ -395,6 +408,7 @@ impl World for Checked<'_> {
         checker.finished = wake == Wake::Finished;
         if let Wake::Events(batch) = &wake {
             checker.hear(batch);
+            checker.seen_bound = bound(self.world.sim());
         }
         drop(checker);
         self.take_violation();
