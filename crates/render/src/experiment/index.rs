@@ -1,7 +1,7 @@
 //! All experiments on one page: each claim with the paper's number, ours with its interval, and the verdict.
 
-use super::page::class;
-use super::table::{agreement, tally};
+use super::page::claims;
+use super::table::tally;
 use crate::page::{self, remark, text};
 use corewise_sim::experiment::ExperimentResult;
 use corewise_sim::experiment::finding::Judgement;
@@ -22,7 +22,7 @@ pub fn render(results: &[ExperimentResult]) -> String {
     let body = html! {
         (page::header("experiment run all", &text("Published results, simulated"), &facts, &about))
         (summary(results))
-        @for result in results { (claims(result)) }
+        @for result in results { (section(result)) }
     };
     page::document("experiments", include_str!("style.css"), &body)
 }
@@ -45,20 +45,10 @@ fn summary(results: &[ExperimentResult]) -> Markup {
     page::section("Experiments", &page::table(&["Name", "What", "Paper", "Claims"], &rows))
 }
 
-fn claims(result: &ExperimentResult) -> Markup {
-    let rows = html! {
-        @for judgement in &result.findings {
-            tr {
-                td { (judgement.claim) }
-                td { (judgement.paper) }
-                td { (judgement.ours) }
-                td class=(class(judgement.verdict)) { (agreement(judgement.verdict)) }
-            }
-        }
-    };
+fn section(result: &ExperimentResult) -> Markup {
     let content = html! {
         p { (link(result)) }
-        (page::table(&["Claim", "Paper", "Ours (simulated)", ""], &rows))
+        (claims(result))
     };
     page::section(&result.title, &content)
 }

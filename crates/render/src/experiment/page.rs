@@ -41,6 +41,15 @@ fn header(result: &ExperimentResult) -> Markup {
 }
 
 fn findings(result: &ExperimentResult) -> Markup {
+    let content = html! {
+        (claims(result))
+        (remark("Ranges are 95 % intervals over the seeds. A claim agrees if the whole interval does."))
+    };
+    page::section("What the paper found", &content)
+}
+
+/// The table of what the paper claims and what was found.
+pub(super) fn claims(result: &ExperimentResult) -> Markup {
     let rows = html! {
         @for judgement in &result.findings {
             tr {
@@ -51,15 +60,11 @@ fn findings(result: &ExperimentResult) -> Markup {
             }
         }
     };
-    let content = html! {
-        (page::table(&["Claim", "Paper", "Ours (simulated)", ""], &rows))
-        (remark("Ranges are 95 % intervals over the seeds. A claim agrees if the whole interval does."))
-    };
-    page::section("What the paper found", &content)
+    page::table(&["Claim", "Paper", "Ours (simulated)", ""], &rows)
 }
 
 /// Returns how a verdict is shown.
-pub(super) fn class(verdict: Verdict) -> &'static str {
+fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Agrees => "agrees",
         Verdict::Disagrees => "differs",

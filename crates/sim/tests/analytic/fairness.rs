@@ -23,7 +23,7 @@ fn shares_even_out_within_twenty_seconds() {
 }
 
 #[test]
-fn who_stays_alone_has_had_its_fair_share() {
+fn a_thread_that_stays_alone_has_had_its_fair_share() {
     // Three share two PEs, each at 2/3, until two are done after 1.5 s; the third has 1 s left then.
     let apps = format!("{}, {}", hogs("short", 2, 1_000, "int"), hogs("long", 1, 2_000, "int"));
     for queue in ["cfs", "eevdf"] {

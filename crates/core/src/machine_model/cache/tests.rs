@@ -38,7 +38,7 @@ fn a_full_cache_is_full_and_lines_survive_equally_long() {
 }
 
 #[test]
-fn who_inserts_little_keeps_little_and_who_wants_little_keeps_all_but_little() {
+fn a_thread_that_inserts_little_keeps_little_and_one_that_wants_little_keeps_nearly_all() {
     let held = filled(&[line(1.0, 1e6), line(0.1, 1e6)], 1e6);
     assert!(held[0] > held[1] && held[1] > 1e5, "{held:?}");
     let held = filled(&[Curve::Line { rate: 1.0, enough: 1e5, rest: 0.5 }, power(1.0)], 1e6);
