@@ -9,7 +9,7 @@
 
 use super::journal;
 use super::slots::Slots;
-use corewise_core::guard::waits::{Board, Note};
+use corewise_core::board::{Board, Note};
 use corewise_core::time::Time;
 use nix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -108,7 +108,7 @@ fn now() -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corewise_core::guard::waits::{Agreed, Ask};
+    use corewise_core::board::{Agreed, Ask};
 
     fn note(second: u64) -> Note {
         Note {

@@ -22,9 +22,10 @@
 //!
 //! Limits: the engine reads no clock; if steps come late, so do its decisions.
 
+use crate::board::Note;
 use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::cpuset::CpuSet;
-use crate::guard::waits::{self, Note, WaitsFindings, WaitsGuard};
+use crate::guard::waits::{self, WaitsFindings, WaitsGuard};
 use crate::guard::{BACK, Findings, Guard};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;

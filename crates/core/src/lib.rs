@@ -10,6 +10,9 @@
 //! observe -> view -> classify -> policy -> plan -> actions -> world, whose outcomes are observed next
 //! ```
 
+pub mod backoff;
+pub mod board;
+pub mod cadence;
 pub mod calibrate;
 pub mod classify;
 pub mod code;

@@ -6,8 +6,11 @@
 //! only the [kinds](EventKind) that were subscribed to; the model for this are the callbacks of ghOSt
 //! (Humphries et al., SOSP'21).
 
+mod process;
+
+pub use self::process::{IdleWaits, ProcessReading, ProcessTimes};
+use crate::board::Board;
 use crate::cpuset::CpuSet;
-use crate::guard::waits::Board;
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::plan::Outcome;
 use crate::time::Time;

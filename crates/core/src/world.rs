@@ -3,8 +3,8 @@
 //! The real machine, recordings and simulated machines implement [`World`]. A policy that was tried in one
 //! runs unchanged in the others.
 
+use crate::board::Note;
 use crate::engine::Engine;
-use crate::guard::waits::Note;
 use crate::ids::ThreadId;
 use crate::observe::{EventBatch, EventKind, Input, Observation};
 use crate::plan::Action;

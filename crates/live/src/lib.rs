@@ -10,8 +10,8 @@ use crate::rounds::Rounds;
 use corewise_binding::actuator::Actuator;
 use corewise_binding::board::SharedBoard;
 use corewise_binding::runtimes::Runtimes;
+use corewise_core::board::Note;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::guard::waits::Note;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProcessDelay,

@@ -6,8 +6,8 @@ use crate::machine::Pmu;
 use crate::random::Random;
 use crate::sim::Sim;
 use crate::sim::news::NewsItem;
+use corewise_core::board::Board;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::guard::waits::Board;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,

@@ -1,7 +1,8 @@
 //! Changes of waits are undone where all runs have agreed on that, whatever the rules say.
 
 use super::*;
-use crate::guard::waits::{Agreed, Ask, Board, EPOCH, Note, TAKEN_BACK};
+use crate::board::{Agreed, Ask, Board, Note};
+use crate::guard::waits::{EPOCH, TAKEN_BACK};
 use crate::observe::{Event, EventBatch, ProcessDelay};
 use crate::plan::SettingKind;
 use crate::waits::Cures;

@@ -39,17 +39,16 @@
 //! short programs come and go, nothing is ever judged. Runs of other users, and programs without corewise, do
 //! not count. Spinning that samples do not recognise counts as progress.
 
-mod board;
 mod findings;
 mod pair;
 
-pub use board::{Agreed, Ask, Board, Note};
 pub use findings::{WaitsFindings, WaitsState};
 
 use super::COST_MAX;
 use super::evidence::Evidence;
 use super::findings::Gain;
 use super::meter::{Look, Rates};
+use crate::board::{Agreed, Ask, Board, Note};
 use crate::ids::AppId;
 use crate::observe::{CounterReading, ProgressSource, ThreadReading};
 use crate::plan::TURN;
@@ -213,7 +212,7 @@ impl WaitsGuard {
 
     /// Takes in the board and what is known of the run.
     pub fn take(&mut self, board: &Board, present: Present<'_>) {
-        let board = &board.sound();
+        let board = &sound(board);
         let clock = board.clock.0;
         (self.now, self.ahead_ns) = (present.now, clock.saturating_sub(present.now.0));
         let look = look(present.now, present.threads, &mut self.reporting);
@@ -439,6 +438,21 @@ impl WaitsGuard {
             self.agree(Agreed { second: second.max(self.note.verdict.second + 1), is_off: false }, second);
         }
     }
+}
+
+/// Returns the board without notes that no run of this version on this machine's clock would write: they would
+/// count as a mean, or hold for ever.
+fn sound(board: &Board) -> Board {
+    let second = board.clock.0 / SECOND_NS;
+    let notes = board.notes.iter().filter(|(_, note)| is_sound(note, second));
+    Board { clock: board.clock, notes: notes.cloned().collect() }
+}
+
+fn is_sound(note: &Note, second: u64) -> bool {
+    note.gangs <= GANGS_MAX
+        && note.verdict.second <= second + 1
+        && note.asks.iter().all(|ask| ask.off_ms <= LONGEST_MS)
+        && note.results.iter().all(|(_, log)| log.is_none_or(|log| log.abs() <= LOG_MAX))
 }
 
 /// What a pair costs in seconds if this share of the progress is lost in one of its epochs.

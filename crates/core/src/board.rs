@@ -1,6 +1,5 @@
-//! What all runs of a user share about their epochs.
+//! What all runs of a user share: epochs without changed waits and their results ([`crate::guard::waits`]).
 
-use super::{GANGS_MAX, LOG_MAX, LONGEST_MS, SECOND_NS};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -11,16 +10,6 @@ pub struct Board {
     pub clock: Time,
     /// What the other runs have written, by the number of the run.
     pub notes: Vec<(u32, Note)>,
-}
-
-impl Board {
-    /// Returns the board without notes that no run of this version on this machine's clock would write: they
-    /// would count as a mean, or hold for ever.
-    pub(super) fn sound(&self) -> Board {
-        let second = self.clock.0 / SECOND_NS;
-        let notes = self.notes.iter().filter(|(_, note)| note.is_sound(second));
-        Board { clock: self.clock, notes: notes.cloned().collect() }
-    }
 }
 
 /// What a run writes on the board.
@@ -36,15 +25,6 @@ pub struct Note {
     pub verdict: Agreed,
     /// The logarithms that its last pairs gave, by the second of the pair; `None` if it was late.
     pub results: Vec<(u64, Option<f64>)>,
-}
-
-impl Note {
-    fn is_sound(&self, second: u64) -> bool {
-        self.gangs <= GANGS_MAX
-            && self.verdict.second <= second + 1
-            && self.asks.iter().all(|ask| ask.off_ms <= LONGEST_MS)
-            && self.results.iter().all(|(_, log)| log.is_none_or(|log| log.abs() <= LOG_MAX))
-    }
 }
 
 /// A pair of epochs, in a second of the common clock.
