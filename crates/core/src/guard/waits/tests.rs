@@ -261,7 +261,7 @@ fn notes_that_no_run_writes_do_not_count() {
         of_results(f64::NAN),
     ];
     let board = Board { clock: Time(BEGIN_MS * 1_000_000), notes: (0..).zip(notes).collect() };
-    assert_eq!(sound(&board).notes, [(0, sound)]);
+    assert_eq!(super::sound(&board).notes, [(0, sound)]);
 }
 
 #[test]
