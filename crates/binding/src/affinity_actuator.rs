@@ -18,7 +18,7 @@
 use super::binder::{Basis, Binder};
 use super::guardian::Guardian;
 use super::ledger::{Entry, Ledger};
-use super::restore::seen;
+use super::mask::seen;
 use crate::actuator::Actuator;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;

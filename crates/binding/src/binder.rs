@@ -5,14 +5,15 @@
 //! the thread pins itself, it ends and its ID is reused. So a thread is bound only while its mask is the one
 //! that the decision is based on, and only if it had started by then.
 
+use super::act_token::ActToken;
 use super::group::Slowed;
 use super::guardian::Guardian;
 use super::heirs::Heirs;
 use super::ledger::{Bound, Entry, Ledger};
-use super::mask::{self, ActToken};
+use super::mask::{self, seen};
 use super::members::ByParentage;
-use super::restore::{Remains, restore, seen};
-use super::slots::Slots;
+use super::restore::{Remains, restore};
+use super::shared::slots::Slots;
 use super::turns::Turns;
 use super::word::Memories;
 use corewise_core::cpuset::CpuSet;

@@ -6,9 +6,7 @@
 //! values, so a limit counts as ours if it differs by less than [`STEP`]. Limits: PEs that share one clock
 //! can only be slowed together; another writer's limit within a step of ours is mistaken for ours.
 
-use super::guardian::Guardian;
-use super::ledger::{Entry, Ledger, Lowered};
-use super::mask::ActToken;
+use super::act_token::ActToken;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use std::io;
@@ -23,9 +21,12 @@ const STEP: u64 = 100_000;
 /// A limit that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    pe: PeId,
-    original_khz: u64,
-    khz: u64,
+    /// The PE.
+    pub pe: PeId,
+    /// Its present limit, in kHz.
+    pub original_khz: u64,
+    /// The limit to set, in kHz.
+    pub khz: u64,
 }
 
 /// Why a PE cannot be slowed down by its clock.
@@ -92,55 +93,20 @@ fn plan_one(system: &Path, pe: PeId, pes: &CpuSet, speed: f64) -> Result<Limit, 
     Ok(Limit { pe, original_khz, khz: nearest.unwrap_or(wanted as u64) })
 }
 
-/// Limits that are set on and off. Dropping restores everything.
-#[derive(Debug)]
-pub struct Limits {
-    system: PathBuf,
-    limits: Vec<Limit>,
-    token: ActToken,
-    ledger: Ledger,
-    /// `None` only during drop.
-    guardian: Option<Guardian>,
-}
-
-impl Limits {
-    /// Starts a guardian and records what will be changed. Changes nothing yet.
-    pub fn open(system: &Path, limits: Vec<Limit>) -> io::Result<Limits> {
-        let (mut guardian, mut ledger) = (Guardian::start()?, Ledger::default());
-        for &Limit { pe, original_khz, khz } in &limits {
-            let entry = Entry::Lowered(Lowered { pe, original_khz, ours_khz: khz });
-            ledger.note(entry.clone());
-            guardian.write(&entry);
-        }
-        if let Some(failure) = guardian.failure() {
-            return Err(io::Error::other(failure));
-        }
-        let (system, token) = (system.to_owned(), ActToken::mint());
-        Ok(Limits { system, limits, token, ledger, guardian: Some(guardian) })
-    }
-
-    /// Sets the limits, or the previous values.
-    pub fn set(&self, on: bool) -> io::Result<()> {
-        for limit in &self.limits {
-            let khz = if on { limit.khz } else { limit.original_khz };
-            write_khz(&self.token, &file(&self.system, limit.pe, "scaling_max_freq"), khz)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Limits {
-    fn drop(&mut self) {
-        restore(&self.system, &self.ledger, &self.token);
-        if let Some(guardian) = self.guardian.take() {
-            guardian.dismiss();
-        }
-    }
+/// A limit on the clock of a PE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lowered {
+    /// The PE.
+    pub pe: PeId,
+    /// The limit before corewise changed it, in kHz.
+    pub original_khz: u64,
+    /// The limit that corewise sets, in kHz.
+    pub ours_khz: u64,
 }
 
 /// Restores every limit that is still ours.
-pub(super) fn restore(system: &Path, ledger: &Ledger, token: &ActToken) {
-    for Lowered { pe, original_khz, ours_khz } in ledger.lowered() {
+pub fn restore(system: &Path, lowered: &[Lowered], token: &ActToken) {
+    for Lowered { pe, original_khz, ours_khz } in lowered {
         let path = file(system, *pe, "scaling_max_freq");
         let is_ours = read_khz(&path).is_ok_and(|present| present.abs_diff(*ours_khz) <= STEP);
         if is_ours {
@@ -148,6 +114,11 @@ pub(super) fn restore(system: &Path, ledger: &Ledger, token: &ActToken) {
             let _ = write_khz(token, &path, *original_khz);
         }
     }
+}
+
+/// Sets the limit on the clock of a PE.
+pub fn set(token: &ActToken, system: &Path, pe: PeId, khz: u64) -> io::Result<()> {
+    write_khz(token, &file(system, pe, "scaling_max_freq"), khz)
 }
 
 fn file(system: &Path, pe: PeId, name: &str) -> PathBuf {
@@ -207,19 +178,13 @@ mod tests {
     fn what_is_still_ours_is_given_back_though_the_driver_has_rounded_it() {
         let machine = machine();
         let token = ActToken::mint();
-        let mut ledger = Ledger::default();
-        for pe in [0, 1, 7] {
-            ledger.note(Entry::Lowered(Lowered {
-                pe: PeId(pe),
-                original_khz: 4_000_000,
-                ours_khz: 2_030_000,
-            }));
-        }
+        let lower = |pe| Lowered { pe: PeId(pe), original_khz: 4_000_000, ours_khz: 2_030_000 };
+        let lowered = [0, 1, 7].map(lower);
         let of = |pe| file(machine.path(), PeId(pe), "scaling_max_freq");
         write_khz(&token, &of(0), 2_100_000).unwrap();
         // Somebody else has changed it since.
         write_khz(&token, &of(1), 1_200_000).unwrap();
-        restore(machine.path(), &ledger, &token);
+        restore(machine.path(), &lowered, &token);
         assert_eq!([0, 1].map(|pe| read_khz(&of(pe)).unwrap()), [4_000_000, 1_200_000]);
     }
 }

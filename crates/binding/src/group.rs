@@ -10,7 +10,7 @@
 //! while others want the PEs. Of nested control groups only the innermost with a weight is changed, which
 //! decides only among its siblings.
 
-use super::mask::ActToken;
+use super::act_token::ActToken;
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
 use std::fmt;

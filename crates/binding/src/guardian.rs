@@ -14,12 +14,12 @@
 //! the program that has it, and the others would wait for as long. It makes them normal until corewise goes
 //! on.
 
+use super::act_token::ActToken;
 use super::journal::{self, Journal};
 use super::ledger::{Entry, Ledger};
-use super::mask::ActToken;
 use super::members::{ByParentage, Members};
-use super::restore::{Remains, be_in_time, restore};
-use super::turns;
+use super::restore::{Remains, make_all_normal, restore};
+use super::sched_policy;
 use super::word::{Memories, Word};
 use corewise_core::plan::TURN;
 use corewise_discovery::followed::Followed;
@@ -300,7 +300,7 @@ fn serve(corewise: Task, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     helper::take_name(c"guardian");
     // It sleeps until it is needed, and must then run at once.
-    let _in_time = be_in_time();
+    let _first = sched_policy::run_first();
     nix::unistd::write(io::stdin().as_fd(), b"!")?;
     let (followed, memories) = wait(corewise)?;
     let ledger = journal::read(io::stdout().as_fd())?.ledger;
@@ -334,7 +334,7 @@ fn wait(corewise: Task) -> io::Result<(Option<Followed>, Memories)> {
         if turns_are_taken && !has_message_within(TURN)? {
             if matches!(corewise.state(), Ok(Some('T' | 't'))) {
                 let ledger = journal::read(io::stdout().as_fd())?.ledger;
-                turns::make_all_normal(&ledger, &ActToken::mint());
+                make_all_normal(&ledger, &ActToken::mint());
             }
             continue;
         }

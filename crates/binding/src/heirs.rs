@@ -7,8 +7,9 @@
 //! the books afterwards. Limit: an heir that asks within microseconds of its start may be faster
 //! (`docs/contract.md` has figures).
 
-use super::mask::{self, ActToken};
-use super::restore::be_in_time;
+use super::act_token::ActToken;
+use super::mask;
+use super::sched_policy;
 use corewise_core::cpuset::CpuSet;
 use corewise_discovery::heirs::{self, Heir};
 use corewise_sys::affinity;
@@ -48,7 +49,7 @@ impl Heirs {
         let (waiting, given, ending) = (bound.try_clone()?, masks.clone(), ends.clone());
         std::thread::Builder::new().name("heirs".to_owned()).spawn(move || {
             let token = ActToken::mint();
-            let _in_time = be_in_time();
+            let _first = sched_policy::run_first();
             // If it fails, the next observation shows inherited masks.
             let _ = waiting.wait(&ending, |heir| give_back(&token, &given, heir));
         })?;

@@ -4,8 +4,8 @@
 //! Approach: corewise writes each change, before it makes it, into two files. One has no name: nobody can
 //! damage it, and the guardian reads it if corewise is killed. The other is in a directory that only its user
 //! can enter and that does not survive a reboot: if the guardian is dead, too, the next corewise of the same
-//! user reads it ([`recover`]). Its name identifies the run: boot, namespace of process IDs, process and
-//! start. A journal that has grown is rewritten at its end, and the space before is released, so that its
+//! user reads it ([`crate::recovery`]). Its name identifies the run: boot, namespace of process IDs, process
+//! and start. A journal that has grown is rewritten at its end, and the space before is released, so that its
 //! size depends on what is changed, not on the duration of the run.
 //!
 //! A journal that somebody has emptied, cut or overwritten is known by its beginning and its lines
@@ -14,23 +14,18 @@
 //! cut at the end of a line looks whole.
 
 use super::ledger::{Entry, Ledger};
-use super::mask::ActToken;
-use super::members::{self, ByParentage};
-use super::restore::{Remains, restore};
-use super::word::Memories;
+use super::runtime_directory::Directory;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
-use nix::fcntl::{FallocateFlags, OFlag, fallocate, open, openat};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::stat::Mode;
-use nix::unistd::{Whence, geteuid, lseek};
+use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// How far a journal may grow before it is rewritten.
 const GROWTH: u64 = 1 << 16;
@@ -38,12 +33,8 @@ const GROWTH: u64 = 1 << 16;
 /// The maximum size of a journal; larger files are not journals.
 const SIZE_MAX: u64 = 1 << 26;
 
-/// How long the next corewise tries to restore what an earlier one has left: as long as a guardian, as no
-/// other attempt follows.
-const RECOVER_WITHIN: Duration = Duration::from_secs(10);
-
 /// The first line of a journal.
-const HEAD: &str = "journal of changes";
+pub(crate) const HEAD: &str = "journal of changes";
 
 /// A run's changes, and the files that they are written to.
 #[derive(Debug)]
@@ -71,13 +62,24 @@ impl Journal {
     pub fn create() -> io::Result<(Journal, Option<String>)> {
         let own = Task::own()?;
         let why_not = match Directory::to_write() {
-            Ok(directory) => match directory.create(own) {
+            Ok(directory) => match Journal::in_directory(&directory, own) {
                 Ok(journal) => return Ok((journal, None)),
-                Err(error) => format!("cannot write to {}: {error}", directory.path.display()),
+                Err(error) => format!("cannot write to {}: {error}", directory.path().display()),
             },
             Err(why_not) => why_not,
         };
         Ok((Journal::without_name()?, Some(why_not)))
+    }
+
+    /// Creates a journal of the run of this process in a directory.
+    pub(crate) fn in_directory(directory: &Directory, corewise: Task) -> io::Result<Journal> {
+        let name = Name::own(corewise)?.to_string();
+        let file = directory.open_file(&name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?;
+        let path = directory.path().join(name);
+        let journal = Journal::new(Some((file, path.clone())));
+        let mut journal = journal.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+        journal.write(&Entry::Member(corewise))?;
+        Ok(journal)
     }
 
     pub(super) fn without_name() -> io::Result<Journal> {
@@ -222,64 +224,26 @@ impl Content {
     }
 }
 
-/// Restores what earlier runs of this user have left changed because corewise and guardian were both killed
-/// (or the guardian was stopped). Returns messages about what was done and what remains.
-pub fn recover() -> Vec<String> {
-    Directory::candidates().iter().flat_map(|parent| recover_in(parent)).collect()
-}
-
-fn recover_in(parent: &Path) -> Vec<String> {
-    let path = parent.join("corewise");
-    match Directory::open(path.clone()) {
-        Ok(directory) => directory.recover(),
-        // It is there, and it is this user's matter.
-        Err(error) if path.symlink_metadata().is_ok() && owned_by_user(parent).is_ok() => {
-            vec![format!(
-                "what earlier runs have left changed is not restored: cannot use {}: {error}",
-                path.display()
-            )]
-        }
-        Err(_) => Vec::new(),
-    }
-}
-
-/// Opens a file that all runs of this user share; without a runtime directory, a private one.
-pub(super) fn shared(name: &str) -> io::Result<File> {
-    match Directory::to_write() {
-        Ok(_) => common(name),
-        Err(_) => Ok(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into()),
-    }
-}
-
-/// Opens a file that all runs of this user share; fails without a runtime directory.
-pub(super) fn common(name: &str) -> io::Result<File> {
-    let directory = Directory::to_write().map_err(io::Error::other)?;
-    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    Ok(openat(&directory.descriptor, name, flags, Mode::from_bits_truncate(0o600))?.into())
-}
-
-/// A directory with journals.
-struct Directory {
-    path: PathBuf,
-    descriptor: OwnedFd,
-}
-
 /// The owner of a journal, as in its name.
 #[derive(Debug, PartialEq, Eq)]
-struct Name {
-    boot: String,
+pub struct Name {
+    /// When the machine was started, as a number.
+    pub boot: String,
     /// The inode of the namespace of the process IDs.
-    namespace: u64,
-    corewise: Task,
+    pub namespace: u64,
+    /// The process of the run.
+    pub corewise: Task,
 }
 
 impl Name {
-    fn own(corewise: Task) -> io::Result<Name> {
+    /// Returns the name of the journal of a process of this machine.
+    pub fn own(corewise: Task) -> io::Result<Name> {
         let proc = Proc::own();
         Ok(Name { boot: proc.boot_id()?, namespace: proc.pid_namespace()?, corewise })
     }
 
-    fn parse(text: &str) -> Option<Name> {
+    /// Parses the name of a file; `None` if it is none of a journal.
+    pub fn parse(text: &str) -> Option<Name> {
         let mut words = text.split('.');
         let (boot, namespace, corewise) = (words.next()?, words.next()?, words.next()?);
         let name = Name {
@@ -295,176 +259,6 @@ impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}.{}", self.boot, self.namespace, self.corewise)
     }
-}
-
-impl Directory {
-    /// Returns the directories that may contain journals: the user's runtime directory, and root's if it had
-    /// none.
-    fn candidates() -> Vec<PathBuf> {
-        let of_user =
-            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let of_root = geteuid().is_root().then(|| PathBuf::from("/run"));
-        of_user.into_iter().chain(of_root).collect()
-    }
-
-    /// Returns the first usable directory, or why there is none.
-    fn to_write() -> Result<Directory, String> {
-        let mut why_not = "XDG_RUNTIME_DIR is not set".to_owned();
-        for parent in Directory::candidates() {
-            let path = parent.join("corewise");
-            let made = owned_by_user(&parent).and_then(|()| {
-                match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-                    _ => Directory::open(path.clone()),
-                }
-            });
-            match made {
-                Ok(directory) => return Ok(directory),
-                Err(error) => why_not = format!("cannot use {}: {error}", path.display()),
-            }
-        }
-        Err(why_not)
-    }
-
-    /// Opens the directory if nobody else can enter it.
-    fn open(path: PathBuf) -> io::Result<Directory> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let descriptor = open(&path, flags, Mode::empty())?;
-        let metadata = File::from(descriptor.try_clone()?).metadata()?;
-        if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
-            return Err(io::Error::other("it is not this user's alone (chmod 700)"));
-        }
-        Ok(Directory { path, descriptor })
-    }
-
-    fn create(&self, corewise: Task) -> io::Result<Journal> {
-        let name = Name::own(corewise)?.to_string();
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&self.descriptor, name.as_str(), flags, Mode::from_bits_truncate(0o600))?;
-        let path = self.path.join(name);
-        let journal = Journal::new(Some((file.into(), path.clone())));
-        let mut journal = journal.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
-        journal.write(&Entry::Member(corewise))?;
-        Ok(journal)
-    }
-
-    fn recover(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| Name::parse(entry.file_name().to_str()?));
-        names.filter_map(|name| self.recovered(&name)).collect()
-    }
-
-    /// Returns what to tell the user about one run.
-    fn recovered(&self, name: &Name) -> Option<String> {
-        let path = self.path.join(name.to_string());
-        match self.recover_one(name) {
-            Ok(note) => note,
-            // Another corewise that started at the same time has restored it.
-            Err(_) if !path.is_symlink() && !path.exists() => None,
-            Err(error) => Some(format!(
-                "the run of process {} was killed along with its guardian, and its changes cannot be \
-                 restored: {}: {error}",
-                name.corewise.id,
-                path.display()
-            )),
-        }
-    }
-
-    /// Returns `None` if nothing was to be done.
-    fn recover_one(&self, name: &Name) -> io::Result<Option<String>> {
-        let present = Name::own(name.corewise)?;
-        if (&name.boot, name.namespace) == (&present.boot, present.namespace) {
-            wait_while_dying(name.corewise)?;
-        }
-        if name.boot == present.boot && (name.namespace != present.namespace || name.corewise.lives()?) {
-            return Ok(None);
-        }
-        let remove = || std::fs::remove_file(self.path.join(name.to_string()));
-        if name.boot != present.boot {
-            // No mask of that boot is left.
-            return remove().map(|()| None);
-        }
-        let Content { mut ledger, damage } = self.read(name)?;
-        ledger.guardian().map_or(Ok(()), wait_while_dying)?;
-        // A stopped guardian would do it too late; doing it twice is harmless.
-        let state = ledger.guardian().map_or(Ok(None), Task::state)?;
-        if state.is_some_and(|state| !matches!(state, 'T' | 't')) {
-            return Ok(None);
-        }
-        if damage.is_none() && ledger.is_settled() {
-            return remove().map(|()| None);
-        }
-        // What it has started has its number, whatever the journal has lost.
-        ledger.note(Entry::Member(name.corewise));
-        let token = ActToken::mint();
-        let remains = restore(
-            &ledger,
-            &token,
-            &mut ByParentage::new(ledger.members()),
-            &Memories::default(),
-            RECOVER_WITHIN,
-        )?;
-        let what = format!("the run of process {} was killed along with its guardian", name.corewise.id);
-        let remains = (remains != Remains::default()).then(|| remains.to_string());
-        let lost = damage.map(|damage| self.loss(name, damage, &members::living(ledger.members())));
-        let mut open = remains.into_iter().chain(lost.as_ref().map(|(text, _)| text.clone())).peekable();
-        if open.peek().is_none() || lost.is_some_and(|(_, may_be_changed)| !may_be_changed) {
-            remove()?;
-        }
-        let open: Vec<String> = open.collect();
-        Ok(Some(match open.is_empty() {
-            true => format!("{what}: its changes have been restored now"),
-            false => format!("{what}: {}", open.join("; ")),
-        }))
-    }
-
-    /// Returns what to tell the user about a damaged journal, and whether some of these processes of its run
-    /// may still be changed.
-    fn loss(&self, name: &Name, damage: Damage, living: &[u32]) -> (String, bool) {
-        let path = self.path.join(name.to_string());
-        let left = match living {
-            [] => "no process of that run is known to live".to_owned(),
-            living => {
-                let living: Vec<String> = living.iter().map(u32::to_string).collect();
-                format!("its processes {}, and what they start, may have stayed changed", living.join(", "))
-            }
-        };
-        let text = format!(
-            "its journal {} is damaged ({damage}), and only what is left of it could be restored: {left} \
-             (`taskset -p` shows and sets affinity masks, `chrt -p` scheduling policies)",
-            path.display()
-        );
-        (text, !living.is_empty())
-    }
-
-    fn read(&self, name: &Name) -> io::Result<Content> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = File::from(openat(&self.descriptor, name.to_string().as_str(), flags, Mode::empty())?);
-        let metadata = file.metadata()?;
-        if !metadata.is_file() || metadata.uid() != geteuid().as_raw() {
-            return Err(io::Error::other("it is not a file of this user's"));
-        }
-        read(file.as_fd())
-    }
-}
-
-/// Waits for the end of a process: a process that was just killed does nothing any more, but still exists for
-/// a while.
-fn wait_while_dying(task: Task) -> io::Result<()> {
-    let started = Instant::now();
-    while task.is_dying()? && started.elapsed() < RECOVER_WITHIN {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
-}
-
-/// Checks that a directory belongs to this user, and that nobody else can write to it.
-fn owned_by_user(path: &Path) -> io::Result<()> {
-    let metadata = std::fs::metadata(path)?;
-    if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
-        return Err(io::Error::other(format!("{} is not this user's", path.display())));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! Entries have a line format for storage in a file ([`super::journal`]). Limit: a thread that inherited a
 //! mask which we gave to two threads with different original masks gets the PEs of both.
 
+use super::frequency::Lowered;
 use super::group::Slowed;
 use super::word::Word;
 use corewise_core::cpuset::CpuSet;
@@ -84,17 +85,6 @@ pub struct Ledger {
     slowed: Vec<Slowed>,
     lowered: Vec<Lowered>,
     done: bool,
-}
-
-/// A limit on the clock of a PE.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lowered {
-    /// The PE.
-    pub pe: PeId,
-    /// The limit before corewise changed it, in kHz.
-    pub original_khz: u64,
-    /// The limit that corewise sets, in kHz.
-    pub ours_khz: u64,
 }
 
 /// A bound thread.

@@ -4,10 +4,10 @@
 //! Nothing stays changed: each change is written down before it is made ([`journal`]), and the [`guardian`]
 //! restores everything if corewise dies.
 
+pub mod act_token;
 pub mod actuator;
 pub mod affinity_actuator;
 pub mod binder;
-pub mod board;
 pub mod frequency;
 pub mod group;
 pub mod guardian;
@@ -16,9 +16,12 @@ pub mod journal;
 pub mod ledger;
 pub mod mask;
 pub mod members;
+pub mod recovery;
 pub mod restore;
+pub mod runtime_directory;
 pub mod runtimes;
-pub mod slots;
+pub mod sched_policy;
+pub mod shared;
 pub mod slow;
 pub mod turns;
 pub mod word;

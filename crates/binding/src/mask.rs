@@ -1,18 +1,8 @@
 //! Changing the affinity masks of other threads.
 
+use crate::act_token::ActToken;
 use corewise_core::cpuset::CpuSet;
 use nix::errno::Errno;
-
-/// Permission to change what does not belong to corewise. It can only be created in this crate, where every
-/// change is written down before it is made: by the binder, the guardian, and the recovery at startup.
-#[derive(Debug)]
-pub struct ActToken(());
-
-impl ActToken {
-    pub(crate) fn mint() -> Self {
-        Self(())
-    }
-}
 
 /// Restricts a thread to these PEs. Fails with `ESRCH` if there is no such thread.
 pub fn set(_: &ActToken, tid: u32, pes: &CpuSet) -> Result<(), Errno> {
@@ -22,6 +12,12 @@ pub fn set(_: &ActToken, tid: u32, pes: &CpuSet) -> Result<(), Errno> {
         libc::syscall(libc::SYS_sched_setaffinity, tid as libc::pid_t, words.len() * 8, words.as_ptr())
     };
     Errno::result(result).map(drop)
+}
+
+/// Returns how the kernel shows a mask under this cpuset: the common PEs, or the cpuset if there are none.
+pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
+    let common = mask.intersection(cpuset);
+    if common.is_empty() { cpuset.clone() } else { common }
 }
 
 #[cfg(test)]
@@ -44,6 +40,14 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_cpuset_leaves_of_a_mask_what_both_allow_or_overrides_it() {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        assert_eq!(seen(&set("2"), &set("0-3")), set("2"));
+        assert_eq!(seen(&set("2-5"), &set("0-3")), set("2-3"));
+        assert_eq!(seen(&set("5"), &set("0-3")), set("0-3"));
     }
 
     #[test]

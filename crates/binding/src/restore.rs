@@ -14,25 +14,26 @@
 //! thread may be restored while it is creating another, which already has the narrow mask and is not visible
 //! yet: passes count only if the thread has run since the last one that did ([`Look::is_halfway`]). When a
 //! cpuset shrinks, the kernel overrides a mask but remembers it for the time when the cpuset grows again: the
-//! overridden form of our mask counts as our mask ([`seen`]). The kernel changes one thread after the other,
-//! so a mask that is neither ours nor the thread's own is checked again for a moment. The restoring thread is
-//! real-time if permitted ([`be_in_time`]); otherwise the threads that it is looking for may delay it.
+//! overridden form of our mask counts as our mask ([`mask::seen`]). The kernel changes one thread after the
+//! other, so a mask that is neither ours nor the thread's own is checked again for a moment. The restoring
+//! thread is real-time if permitted ([`sched_policy::run_first`]); otherwise the threads that it is looking
+//! for may delay it.
 //!
 //! Limits: where a cpuset has shrunk to a mask of ours, restored threads look like unrestored ones, so after
 //! many passes a chain of processes is assumed to have been caught. A thread that pins itself to exactly the
 //! PEs we had given to its creator, within two intervals before the end, is mistaken for one that inherited
 //! them; so is one that has made itself `SCHED_IDLE` since programs of its run took turns.
 
+use super::act_token::ActToken;
 use super::frequency;
 use super::ledger::Ledger;
-use super::mask::{self, ActToken};
-use super::members::{Members, Membership};
-use super::turns;
+use super::mask::{self, seen};
+use super::members::{ByParentage, Members, Membership};
+use super::sched_policy;
 use super::word::{Memories, Word, WriteError};
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
-use corewise_sys::real_time::RealTime;
 use corewise_sys::task::Task;
 use nix::errno::Errno;
 use std::collections::{BTreeSet, HashMap};
@@ -88,14 +89,14 @@ pub fn restore(
     memories: &Memories,
     within: Duration,
 ) -> io::Result<Remains> {
-    let _in_time = be_in_time();
+    let _first = sched_policy::run_first();
     let started = Instant::now();
     let mut remains = Remains::default();
     let mut given = HashMap::new();
     let mut quiet = 0;
     if !ledger.is_settled() {
-        turns::restore(ledger, token);
-        frequency::restore(Path::new(frequency::SYSTEM), ledger, token);
+        restore_turns(ledger, token);
+        frequency::restore(Path::new(frequency::SYSTEM), ledger.lowered(), token);
     }
     while !ledger.is_settled() && ledger.may_be_inherited() {
         let cpuset = affinity::of_cpuset()?;
@@ -116,12 +117,25 @@ pub fn restore(
     Ok(remains)
 }
 
-/// Makes this thread run before all normal ones until the result is dropped, if permitted.
-///
-/// On Linux 6.18 we have seen processes that each start the next and end delay everything else on their PE
-/// for more than a minute (`docs/faults.md`).
-pub fn be_in_time() -> Option<RealTime> {
-    RealTime::enter(1).ok()
+/// Restores the parts of all groups, and the policies of all processes that take turns by the ledger. Threads
+/// that have inherited a policy are found by [`restore`], which looks at all threads.
+fn restore_turns(ledger: &Ledger, token: &ActToken) {
+    ledger.slowed().iter().for_each(|group| group.give_back(token, Path::new("/")));
+    ledger.in_turns().for_each(|process| sched_policy::make_normal(token, process));
+}
+
+/// Makes all threads normal that take turns by the ledger, and what they have started meanwhile, for as long
+/// as corewise is stopped. What takes turns when it goes on has its turn soon.
+pub fn make_all_normal(ledger: &Ledger, token: &ActToken) {
+    restore_turns(ledger, token);
+    let Some(since) = ledger.turns_since() else { return };
+    // A thread that ends meanwhile needs nothing.
+    let _ = ByParentage::new(ledger.members()).look(&mut |tid, belongs| {
+        if belongs == Membership::Yes && sched_policy::is_idle_since(tid, since) {
+            let _ = sched_policy::set(token, tid, sched_policy::NORMAL);
+        }
+        Ok(())
+    });
 }
 
 /// The required total value of consecutive passes that find nothing. A single pass is never sufficient, as a
@@ -255,11 +269,11 @@ impl Look<'_> {
 
     /// Makes a thread normal that has inherited `SCHED_IDLE`.
     fn restore_policy(&mut self, tid: u32, belongs: Membership, result: &mut Seen) {
-        let is_idle = self.ledger.turns_since().is_some_and(|since| turns::is_idle_since(tid, since));
+        let is_idle = self.ledger.turns_since().is_some_and(|since| sched_policy::is_idle_since(tid, since));
         match belongs {
             _ if !is_idle => {}
             Membership::Unknown => result.found += 1,
-            Membership::Yes => match turns::make_thread_normal(self.token, tid) {
+            Membership::Yes => match sched_policy::set(self.token, tid, sched_policy::NORMAL) {
                 Ok(()) => {
                     self.note_given(tid);
                     result.found += 1;
@@ -330,12 +344,6 @@ impl Look<'_> {
         }
         Ok(())
     }
-}
-
-/// Returns how the kernel shows a mask under this cpuset: the common PEs, or the cpuset if there are none.
-pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
-    let common = mask.intersection(cpuset);
-    if common.is_empty() { cpuset.clone() } else { common }
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 //! a circle. Nobody is stopped: a PE that a gang leaves free is used by the others.
 //!
 //! Several corewise of a user need no leader for that. Each gang has a place among those that they share
-//! ([`super::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from the
-//! clock, which is the same for all. Only gangs that share PEs take turns with each other ([`gangs`]).
+//! ([`super::shared::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from
+//! the clock, which is the same for all. Only gangs that share PEs take turns with each other
+//! ([`super::shared::gangs`]).
 //!
 //! Where the kernel divides the PEs among groups of processes first, the part of a gang's group is changed
 //! along with its threads ([`super::group`]), if gangs of other groups take turns, too.
@@ -20,19 +21,13 @@
 //! one corewise take turns. A process that a gang starts while it is not its turn inherits the policy: it is
 //! made normal when it is first seen, or at the end.
 
-mod gangs;
-
-use self::gangs::{Gangs, PLACES};
-use super::group::{GROUPS_MAX, Slowed};
-use super::ledger::Ledger;
-use super::mask::ActToken;
-use super::members::{ByParentage, Members, Membership};
-use super::slots::Slots;
+use super::act_token::ActToken;
+use super::group::Slowed;
+use super::sched_policy::{self, NORMAL};
+use super::shared::gangs::{self, Gangs};
+use super::shared::slots::Slots;
 use corewise_core::plan::{OutcomeKind, TURN};
-use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
-use nix::errno::Errno;
-use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -43,9 +38,6 @@ const LOCKED: &str = "a program that is not corewise has locked the file `turns`
 
 /// Where `proc` and `sys` lie.
 const ROOT: &str = "/";
-
-/// Set by those who start the processes of an MPI program.
-const MPI_VARIABLES: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
 
 /// The processes that take turns.
 #[derive(Debug)]
@@ -75,23 +67,10 @@ struct Member {
     runs: bool,
 }
 
-/// The places of all gangs of this user.
-fn places() -> io::Result<Slots> {
-    Slots::open("turns", PLACES)
-}
-
-/// Whether any gang of this user takes turns, or may, on the PEs of a process.
-pub fn are_taken_beside(pid: u32) -> bool {
-    let mut gangs = Gangs::default();
-    gangs.refresh(places().map(|places| places.others()).unwrap_or_default(), now());
-    !gangs.circle(&gangs::pes_of(pid)).is_empty()
-}
-
 impl Turns {
     /// With those of the other corewise of this user.
     pub fn open() -> io::Result<Turns> {
-        let permitted = std::thread::spawn(can_become_normal_again).join().unwrap_or(false);
-        Ok(Turns::of(places()?, permitted))
+        Ok(Turns::of(gangs::places()?, sched_policy::can_become_normal_again()))
     }
 
     fn of(places: Slots, permitted: bool) -> Turns {
@@ -107,7 +86,10 @@ impl Turns {
         if gangs::is_of_mpi(std::process::id()) {
             return Err("corewise is itself a process of an MPI program: start mpirun under it".to_owned());
         }
-        if threads_of(pid).into_iter().any(|tid| policy_of(tid).is_ok_and(|policy| policy != NORMAL)) {
+        if gangs::threads_of(pid)
+            .into_iter()
+            .any(|tid| sched_policy::of(tid).is_ok_and(|policy| policy != NORMAL))
+        {
             return Err("its threads have a scheduling policy of their own".to_owned());
         }
         Ok(())
@@ -146,7 +128,8 @@ impl Turns {
             self.own.insert(gang, place);
         }
         self.members.insert(process.id, Member { process, gang, group, runs: true });
-        be_in_time(true);
+        // Otherwise the thread that begins a turn waits for those whose turn ends.
+        sched_policy::set_runs_first(true);
         OutcomeKind::Done
     }
 
@@ -164,7 +147,7 @@ impl Turns {
     /// A process takes no turns any more; its threads are normal again. Whether it took any.
     pub fn leave(&mut self, token: &ActToken, pid: u32) -> bool {
         let Some(member) = self.members.remove(&pid) else { return false };
-        make_normal(token, member.process);
+        sched_policy::make_normal(token, member.process);
         if let Some(group) = &member.group {
             group.give_back(token, Path::new(ROOT));
         }
@@ -174,7 +157,7 @@ impl Turns {
             self.places.leave(place);
         }
         if self.members.is_empty() {
-            be_in_time(false);
+            sched_policy::set_runs_first(false);
         }
         true
     }
@@ -183,22 +166,22 @@ impl Turns {
     /// is by now.
     pub fn meet(&self, token: &ActToken, pid: u32) {
         let Some(since) = self.since.filter(|_| !self.members.contains_key(&pid)) else { return };
-        if is_idle_since(pid, since)
+        if sched_policy::is_idle_since(pid, since)
             && let Ok(Some(process)) = Task::of(pid)
         {
-            make_normal(token, process);
+            sched_policy::make_normal(token, process);
         }
     }
 
     /// Until when the next turn begins; `None` if nobody takes turns.
     pub fn due_within(&self) -> Option<Duration> {
-        let passed = now().as_nanos() % TURN.as_nanos();
+        let passed = gangs::now().as_nanos() % TURN.as_nanos();
         (!self.members.is_empty()).then(|| TURN - Duration::from_nanos(passed as u64))
     }
 
     /// Lets those run whose turn it is, and no others. (What a thread starts meanwhile inherits its policy.)
     pub fn act(&mut self, token: &ActToken) {
-        let turn = now().as_nanos() / TURN.as_nanos();
+        let turn = gangs::now().as_nanos() / TURN.as_nanos();
         if self.members.is_empty() || self.acted_on.replace(turn) == Some(turn) {
             return;
         }
@@ -218,7 +201,7 @@ impl Turns {
                 }
                 member.runs = runs;
                 let (from, to) = if runs { (libc::SCHED_IDLE, NORMAL) } else { (NORMAL, libc::SCHED_IDLE) };
-                change(token, member.process, from, to);
+                sched_policy::change(token, member.process, from, to);
             }
         }
     }
@@ -249,102 +232,14 @@ impl Turns {
         places.extend(self.places.own());
         places.sort_unstable();
         let count = places.len();
-        self.gangs.refresh(places, now());
+        self.gangs.refresh(places, gangs::now());
         count
     }
-}
-
-/// Restores the parts of all groups, and the policies of all that take turns by a journal. Who has inherited
-/// that of one of them is found by who looks at all threads ([`super::restore`]).
-pub fn restore(ledger: &Ledger, token: &ActToken) {
-    ledger.slowed().iter().for_each(|group| group.give_back(token, Path::new(ROOT)));
-    ledger.in_turns().for_each(|process| make_normal(token, process));
-}
-
-/// Makes everybody normal who takes turns by a journal, and what they have started meanwhile, for as long as
-/// corewise is stopped. What takes turns when it goes on has its turn soon.
-pub fn make_all_normal(ledger: &Ledger, token: &ActToken) {
-    restore(ledger, token);
-    let Some(since) = ledger.turns_since() else { return };
-    // Who ends meanwhile needs nothing.
-    let _ = ByParentage::new(ledger.members()).look(&mut |tid, belongs| {
-        if belongs == Membership::Yes && is_idle_since(tid, since) {
-            let _ = make_thread_normal(token, tid);
-        }
-        Ok(())
-    });
-}
-
-/// Returns whether a thread is `SCHED_IDLE` and was created since a time, in units of start times.
-pub fn is_idle_since(tid: u32, since: u64) -> bool {
-    let is_new = |thread: Task| thread.start >= since;
-    policy_of(tid) == Ok(libc::SCHED_IDLE) && Task::of(tid).ok().flatten().is_some_and(is_new)
-}
-
-/// Makes a thread normal.
-pub fn make_thread_normal(_: &ActToken, tid: u32) -> Result<(), Errno> {
-    set_policy(tid, NORMAL)
 }
 
 /// The number of a group; 0 for those whose part is not changed.
 fn number(group: Option<&Slowed>) -> i64 {
     group.map_or(0, |slowed| slowed.group.number() as i64)
-}
-
-const NORMAL: i32 = libc::SCHED_OTHER;
-
-fn make_normal(token: &ActToken, process: Task) {
-    change(token, process, libc::SCHED_IDLE, NORMAL);
-}
-
-/// Gives those of its threads that have one scheduling policy another. Threads come and go meanwhile: the
-/// next turn finds them.
-fn change(_: &ActToken, process: Task, from: i32, to: i32) {
-    if !Task::of(process.id).is_ok_and(|now| now == Some(process)) {
-        return;
-    }
-    for tid in threads_of(process.id) {
-        if policy_of(tid) == Ok(from) {
-            // It may have ended.
-            let _ = set_policy(tid, to);
-        }
-    }
-}
-
-fn threads_of(pid: u32) -> Vec<u32> {
-    Proc::own().threads(pid).ok().flatten().unwrap_or_default()
-}
-
-fn policy_of(tid: u32) -> Result<i32, Errno> {
-    // SAFETY: the call takes no pointer.
-    Errno::result(unsafe { libc::sched_getscheduler(tid as i32) })
-}
-
-fn set_policy(tid: u32, policy: i32) -> Result<(), Errno> {
-    set_policy_and_priority(tid, policy, 0)
-}
-
-fn set_policy_and_priority(tid: u32, policy: i32, sched_priority: i32) -> Result<(), Errno> {
-    let parameters = libc::sched_param { sched_priority };
-    // SAFETY: the parameters live through the call, which only reads them.
-    Errno::result(unsafe { libc::sched_setscheduler(tid as i32, policy, &parameters) }).map(drop)
-}
-
-/// Lets this thread run before all normal ones, or no longer: else who is to begin a turn waits for those
-/// whose turn ends. Where that is not permitted, turns begin late. Who is started has a policy of its own.
-fn be_in_time(always: bool) {
-    let (policy, priority) = if always { (libc::SCHED_RR, 1) } else { (libc::SCHED_OTHER, 0) };
-    let _ = set_policy_and_priority(0, policy | libc::SCHED_RESET_ON_FORK, priority);
-}
-
-/// Tried in a thread of its own, which ends with what it has become.
-fn can_become_normal_again() -> bool {
-    set_policy(0, libc::SCHED_IDLE).and_then(|()| set_policy(0, NORMAL)).is_ok()
-}
-
-/// The same for all processes of the machine.
-fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has CLOCK_MONOTONIC").into()
 }
 
 #[cfg(test)]

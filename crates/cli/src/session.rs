@@ -5,9 +5,9 @@ use crate::commands::ThisMachine;
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
 use corewise_binding::affinity_actuator::AffinityActuator;
-use corewise_binding::board::SharedBoard;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::{self, Runtimes};
+use corewise_binding::shared::board::SharedBoard;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
@@ -492,7 +492,7 @@ fn runtimes_of(config: &EngineConfig, planted: Option<u64>, guardian: Option<&Gu
 
 /// Restores what earlier runs have left bound.
 fn recover(notes: &mut Vec<String>) {
-    corewise_binding::journal::recover().into_iter().for_each(|note| warn(notes, note));
+    corewise_binding::recovery::recover().into_iter().for_each(|note| warn(notes, note));
 }
 
 /// Runs the command without watching it; the report has its words and notes.

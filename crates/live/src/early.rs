@@ -9,7 +9,7 @@
 
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::{PERIOD_IF_DISTURBING, Runtimes};
-use corewise_binding::turns;
+use corewise_binding::shared::gangs;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
@@ -200,7 +200,7 @@ impl Early {
     fn are_turns_taken(&mut self) -> bool {
         self.turns_looked_for = Instant::now();
         let mut short = self.changed.iter().filter(|(kind, _)| *kind == SettingKind::SpinCount);
-        short.any(|(_, leader)| turns::are_taken_beside(leader.tid))
+        short.any(|(_, leader)| gangs::are_turns_taken_beside(leader.tid))
     }
 
     fn meet_new_threads(&mut self) {

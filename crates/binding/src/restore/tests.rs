@@ -1,19 +1,9 @@
 use super::super::ledger::{Bound, Entry};
 use super::super::members::ByParentage;
 use super::*;
+use corewise_sys::real_time::RealTime;
 use corewise_testing::{Capability, or_skip};
 use std::sync::{Mutex, PoisonError};
-
-fn set(text: &str) -> CpuSet {
-    text.parse().unwrap()
-}
-
-#[test]
-fn a_cpuset_leaves_of_a_mask_what_both_allow_or_overrides_it() {
-    assert_eq!(seen(&set("2"), &set("0-3")), set("2"));
-    assert_eq!(seen(&set("2-5"), &set("0-3")), set("2-3"));
-    assert_eq!(seen(&set("5"), &set("0-3")), set("0-3"));
-}
 
 /// The members that the test lists.
 struct Listed(Vec<Vec<u32>>);

@@ -4,7 +4,7 @@
 //! until its CPU time is the share of all the time since its start. If one period took too little or too much
 //! (a late wake-up, an interrupt), the next ones compensate, and the share holds over time.
 
-use super::SlowError;
+use super::error::{PRIORITY, SlowError};
 use corewise_core::ids::PeId;
 use corewise_sys::affinity;
 use corewise_sys::real_time::RealTime;
@@ -16,9 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Above the measuring threads, and above those that must only run before all ordinary threads.
-pub const PRIORITY: libc::c_int = 10;
 
 /// A late thread takes at most half a share more in one period, so that others are not delayed for long.
 const CATCH_UP: f64 = 1.5;

@@ -2,7 +2,8 @@
 //! of a [`DutyCycle`](super::duty::DutyCycle), so that the duty cycle has its effect and ordinary threads
 //! have none.
 
-use super::{SlowError, duty};
+use super::duty;
+use super::error::{PRIORITY, SlowError};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use std::hint::black_box;
@@ -27,7 +28,7 @@ pub(super) fn measure(pes: &CpuSet, period: Duration) -> Result<Vec<f64>, SlowEr
 }
 
 fn of_one(pe: PeId, period: Duration) -> Result<f64, SlowError> {
-    let _real_time = duty::settle(pe, duty::PRIORITY - 1)?;
+    let _real_time = duty::settle(pe, PRIORITY - 1)?;
     Ok(rate(period * PERIODS))
 }
 

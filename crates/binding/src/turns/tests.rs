@@ -1,7 +1,9 @@
 use super::super::group::tests::Session;
 use super::super::ledger::Entry;
+use super::super::ledger::Ledger;
 use super::super::mask;
-use super::super::restore;
+use super::super::members::ByParentage;
+use super::super::restore::{make_all_normal, restore};
 use super::super::word::Memories;
 use super::*;
 use corewise_core::cpuset::CpuSet;
@@ -23,7 +25,7 @@ impl Sleeper {
     }
 
     fn policy(&self) -> i32 {
-        policy_of(self.0.id()).unwrap()
+        sched_policy::of(self.0.id()).unwrap()
     }
 }
 
@@ -38,7 +40,7 @@ impl Drop for Sleeper {
 
 /// Turns of a corewise that shares a file with others.
 fn turns(file: &tempfile::NamedTempFile) -> Turns {
-    Turns::of(Slots::of(file.reopen().unwrap(), PLACES), true)
+    Turns::of(gangs::places_in(file.reopen().unwrap()), true)
 }
 
 /// Waits until a turn begins, and lets each take it in.
@@ -81,7 +83,7 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     ours.leave(&token, sleepers[1].0.id());
     assert!(sleepers[..2].iter().all(|sleeper| sleeper.policy() == NORMAL));
     assert_eq!(ours.refresh_gangs(), 0);
-    make_normal(&token, sleepers[2].task());
+    sched_policy::make_normal(&token, sleepers[2].task());
 }
 
 #[test]
@@ -137,16 +139,16 @@ fn by_the_journal_everybody_is_made_normal_again_also_daemons() {
     needs!(Root);
     let run = Task { id: u32::MAX / 2, start: corewise_sys::task::now() };
     let (sleeper, all) = family(run);
-    let policies = || all.map(|tid| policy_of(tid).unwrap());
+    let policies = || all.map(|tid| sched_policy::of(tid).unwrap());
     let (token, memories) = (ActToken::mint(), Memories::default());
     let stopped = |ledger: &Ledger| make_all_normal(ledger, &token);
     let ended = |ledger: &Ledger| {
         let mut members = ByParentage::new(ledger.members());
         let within = Duration::from_secs(10);
-        restore::restore(ledger, &token, &mut members, &memories, within).unwrap();
+        restore(ledger, &token, &mut members, &memories, within).unwrap();
     };
     for make_normal in [&stopped as &dyn Fn(&Ledger), &ended] {
-        all.into_iter().for_each(|tid| set_policy(tid, libc::SCHED_IDLE).unwrap());
+        all.into_iter().for_each(|tid| sched_policy::set(&token, tid, libc::SCHED_IDLE).unwrap());
         let mut ledger = Ledger::default();
         ledger.note(Entry::Member(run));
         ledger.note(Entry::TurnsSince(corewise_sys::task::now() + 1));
@@ -170,16 +172,16 @@ fn an_inherited_policy_is_undone_when_its_process_is_met_whoever_the_parent_is()
     let file = tempfile::NamedTempFile::new().unwrap();
     let (_sleeper, [.., daemon]) = family(Task { id: u32::MAX / 2, start: corewise_sys::task::now() });
     let start = Task::of(daemon).unwrap().unwrap().start;
-    set_policy(daemon, libc::SCHED_IDLE).unwrap();
+    sched_policy::set(&ActToken::mint(), daemon, libc::SCHED_IDLE).unwrap();
     let mut turns = turns(&file);
     turns.meet(&ActToken::mint(), daemon);
-    assert_eq!(policy_of(daemon), Ok(libc::SCHED_IDLE), "nobody takes turns");
+    assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "nobody takes turns");
     turns.begin(start + 1);
     turns.meet(&ActToken::mint(), daemon);
-    assert_eq!(policy_of(daemon), Ok(libc::SCHED_IDLE), "it was so before");
+    assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "it was so before");
     turns.since = Some(start);
     turns.meet(&ActToken::mint(), daemon);
-    assert_eq!(policy_of(daemon), Ok(NORMAL));
+    assert_eq!(sched_policy::of(daemon), Ok(NORMAL));
 }
 
 #[test]
@@ -187,7 +189,7 @@ fn who_has_a_policy_of_its_own_takes_no_turns() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let sleeper = Sleeper::start("read x");
     assert_eq!(turns(&file).check(sleeper.0.id()), Ok(()));
-    set_policy(sleeper.0.id(), libc::SCHED_BATCH).unwrap();
+    sched_policy::set(&ActToken::mint(), sleeper.0.id(), libc::SCHED_BATCH).unwrap();
     assert!(turns(&file).check(sleeper.0.id()).unwrap_err().contains("of their own"));
     let refused = Turns { permitted: false, ..turns(&file) }.check(sleeper.0.id());
     assert!(refused.unwrap_err().contains("CAP_SYS_NICE"));
@@ -221,8 +223,9 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
     let mut ledger = Ledger::default();
     ledger.note(Entry::Slowed(slowed[0].clone().unwrap()));
     slowed[0].iter().for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false));
-    super::restore(&ledger, &token);
+    let (mut members, within) = (ByParentage::new(ledger.members()), Duration::from_secs(10));
+    restore(&ledger, &token, &mut members, &Memories::default(), within).unwrap();
     assert_eq!(sessions[0].nice(), 0);
     drop(ours);
-    make_normal(&token, task(&sessions[0]));
+    sched_policy::make_normal(&token, task(&sessions[0]));
 }

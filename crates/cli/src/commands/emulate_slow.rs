@@ -2,7 +2,7 @@
 
 use crate::session::exited;
 use anyhow::{Context, Result};
-use corewise_binding::journal;
+use corewise_binding::recovery;
 use corewise_binding::slow::{Achieved, Means, SPEED_MIN, SlowPes, Wish};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::time::parse_duration;
@@ -76,7 +76,7 @@ impl EmulateSlow {
     pub fn execute(self) -> Result<ExitStatus> {
         let topology = topology::load(&Source::Live, None)?;
         let pes = topology.locate(&self.pes)?;
-        journal::recover().into_iter().for_each(terminal::message);
+        recovery::recover().into_iter().for_each(terminal::message);
         let mut signals = Signals::open().context("cannot take over the signals")?;
         // Create the command's process first, while this process has only one thread.
         let waiting = match self.command.as_slice() {

@@ -1,9 +1,9 @@
 //! How idle threads of a real OpenMP program wait, while others need their PEs and when they no longer do.
 
 use crate::common::{Running, burn, corewise, threads_of, wait_for};
-use corewise_binding::board::SharedBoard;
 use corewise_binding::runtimes::libgomp;
 use corewise_binding::runtimes::loaded::Loaded;
+use corewise_binding::shared::board::SharedBoard;
 use corewise_core::board::{Agreed, Ask, Board, Note};
 use corewise_core::guard::waits::{EPOCH, TAKEN_BACK};
 use corewise_testing::needs;

@@ -6,7 +6,7 @@
 //! file are no slots: they are known by their kind, or their length. Limits: without a runtime directory
 //! nothing is shared; different users share nothing.
 
-use super::journal;
+use crate::runtime_directory;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,10 +36,10 @@ struct Locks {
 impl Slots {
     /// Opens the slots whose locks are in the runtime directory's file of this name.
     pub fn open(name: &str, most: i64) -> io::Result<Slots> {
-        Ok(Slots::of(journal::shared(name)?, most))
+        Ok(Slots::of(runtime_directory::shared(name)?, most))
     }
 
-    pub(super) fn of(file: File, most: i64) -> Slots {
+    pub(crate) fn of(file: File, most: i64) -> Slots {
         Slots { file, most, own: BTreeSet::new() }
     }
 

@@ -2,23 +2,52 @@
 //!
 //! Problem: gangs on different PEs do not disturb each other and are to take no turns, but each corewise
 //! knows the PEs of its own gangs only. Approach: a gang's place, which all corewise of a user see
-//! ([`super::Slots`]), tells its process, whose PEs everybody may read. Gangs that share a PE, or that share
+//! ([`super::slots`]), tells its process, whose PEs everybody may read. Gangs that share a PE, or that share
 //! PEs with a third one, are in one circle. The PEs are read once a second, by all in the same second, so
 //! that all see the same circles. Limits: whose process is not to be seen (in another pid namespace) is taken
 //! to use all PEs.
 
-use super::{MPI_VARIABLES, threads_of};
+use super::slots::Slots;
+use crate::group::GROUPS_MAX;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
+use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
+
+/// The variables of a process that was started as one of several of an MPI program.
+const MPI_VARIABLES: [&str; 4] = ["PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MPI_LOCALRANKID"];
 
 /// Places: a group's number, and as many bits as process ids have (`PID_MAX_LIMIT`).
 const PID_BITS: u32 = 22;
 
 /// The number of places.
-pub const PLACES: i64 = (super::GROUPS_MAX as i64) << PID_BITS;
+const PLACES: i64 = (GROUPS_MAX as i64) << PID_BITS;
+
+/// Opens the places of all gangs of this user.
+pub fn places() -> io::Result<Slots> {
+    Slots::open("turns", PLACES)
+}
+
+/// Opens the places whose locks are in a file of a test's own.
+#[cfg(test)]
+pub fn places_in(file: std::fs::File) -> Slots {
+    Slots::of(file, PLACES)
+}
+
+/// Returns whether any gang of this user takes turns, or may, on the PEs of a process.
+pub fn are_turns_taken_beside(pid: u32) -> bool {
+    let mut gangs = Gangs::default();
+    gangs.refresh(places().map(|places| places.others()).unwrap_or_default(), now());
+    !gangs.circle(&pes_of(pid)).is_empty()
+}
+
+/// Returns the clock by which gangs take turns, the same for all processes of the machine.
+pub fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has CLOCK_MONOTONIC").into()
+}
 
 /// Returns the place of a gang that is known by this process.
 pub fn place(group: i64, process: u32) -> i64 {
@@ -114,6 +143,11 @@ pub fn pes_of(leader: u32) -> CpuSet {
     if pes.is_empty() { affinity::all_pes() } else { pes }
 }
 
+/// Returns the threads of a process.
+pub fn threads_of(pid: u32) -> Vec<u32> {
+    Proc::own().threads(pid).ok().flatten().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_place_tells_its_group_and_its_process() {
-        let most = place(super::super::GROUPS_MAX as i64 - 1, (1 << PID_BITS) - 1);
+        let most = place(GROUPS_MAX as i64 - 1, (1 << PID_BITS) - 1);
         assert_eq!(most, PLACES - 1);
         assert_eq!(group(place(7, 4_000_000)), 7);
         let own = std::process::id();

@@ -7,8 +7,8 @@
 //! because it may be read while it is written; the reader then does without it this time. Limits: those of
 //! [`super::slots`]; runs beyond [`RUNS_MAX`] have no record, and are in no mean.
 
-use super::journal;
 use super::slots::Slots;
+use crate::runtime_directory;
 use corewise_core::board::{Board, Note};
 use corewise_core::time::Time;
 use nix::time::{ClockId, clock_gettime};
@@ -39,7 +39,7 @@ pub struct SharedBoard {
 impl SharedBoard {
     /// Opens the board of this user; fails without a runtime directory, where a run would judge alone.
     pub fn open() -> io::Result<SharedBoard> {
-        Self::of(journal::common(NAME)?)
+        Self::of(runtime_directory::common(NAME)?)
     }
 
     /// Takes the board in a file.

@@ -1,0 +1,77 @@
+//! Scheduling policies of threads: normal, and `SCHED_IDLE`, which gets what normal threads leave over.
+//!
+//! Limits: to make a thread normal again takes CAP_SYS_NICE, or a limit on nice levels that allows it.
+
+use super::act_token::ActToken;
+use corewise_sys::proc::Proc;
+use corewise_sys::real_time::RealTime;
+use corewise_sys::task::Task;
+use nix::errno::Errno;
+
+/// The policy of normal threads.
+pub const NORMAL: i32 = libc::SCHED_OTHER;
+
+/// Returns a thread's policy.
+pub fn of(tid: u32) -> Result<i32, Errno> {
+    // SAFETY: the call takes no pointer.
+    Errno::result(unsafe { libc::sched_getscheduler(tid as i32) })
+}
+
+/// Gives a thread a policy that needs no priority.
+pub fn set(_: &ActToken, tid: u32, policy: i32) -> Result<(), Errno> {
+    set_with_priority(tid, policy, 0)
+}
+
+/// Gives those threads of a process that have one policy another. Threads come and go meanwhile.
+pub fn change(token: &ActToken, process: Task, from: i32, to: i32) {
+    if !Task::of(process.id).is_ok_and(|now| now == Some(process)) {
+        return;
+    }
+    for tid in Proc::own().threads(process.id).ok().flatten().unwrap_or_default() {
+        if of(tid) == Ok(from) {
+            // It may have ended.
+            let _ = set(token, tid, to);
+        }
+    }
+}
+
+/// Makes those threads of a process normal that are `SCHED_IDLE`.
+pub fn make_normal(token: &ActToken, process: Task) {
+    change(token, process, libc::SCHED_IDLE, NORMAL);
+}
+
+/// Returns whether a thread is `SCHED_IDLE` and was created since a time, in units of start times.
+pub fn is_idle_since(tid: u32, since: u64) -> bool {
+    let is_new = |thread: Task| thread.start >= since;
+    of(tid) == Ok(libc::SCHED_IDLE) && Task::of(tid).ok().flatten().is_some_and(is_new)
+}
+
+/// Returns whether this process may make threads normal again that are `SCHED_IDLE`.
+pub fn can_become_normal_again() -> bool {
+    let become_both = || {
+        let idle = set_with_priority(0, libc::SCHED_IDLE, 0);
+        idle.and_then(|()| set_with_priority(0, NORMAL, 0)).is_ok()
+    };
+    // In a thread of its own, which ends with the policy that it has then.
+    std::thread::spawn(become_both).join().unwrap_or(false)
+}
+
+/// Makes this thread run before all normal ones until the result is dropped, if permitted.
+///
+/// On Linux 6.18 we have seen processes that each start the next and end delay everything else on their PE
+/// for more than a minute (`docs/faults.md`).
+pub fn run_first() -> Option<RealTime> {
+    RealTime::enter(1).ok()
+}
+
+/// Makes this thread run before all normal ones, or not any more, if permitted. What it starts is normal.
+pub fn set_runs_first(runs_first: bool) {
+    let (policy, priority) = if runs_first { (libc::SCHED_RR, 1) } else { (NORMAL, 0) };
+    let _ = set_with_priority(0, policy | libc::SCHED_RESET_ON_FORK, priority);
+}
+
+fn set_with_priority(tid: u32, policy: i32, sched_priority: i32) -> Result<(), Errno> {
+    let parameters = libc::sched_param { sched_priority };
+    // SAFETY: the parameters live through the call, which only reads them.
+    Errno::result(unsafe { libc::sched_setscheduler(tid as i32, policy, &parameters) }).map(drop)
+}
