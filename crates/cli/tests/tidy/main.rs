@@ -4,6 +4,7 @@
 //! ([`the_tree_keeps_every_rule`]) and a small made-up tree that breaks the rule, which proves that the rule
 //! can fail (the tests beside each rule).
 
+mod circles;
 mod documents;
 mod layers;
 mod lexer;
@@ -22,13 +23,14 @@ type Finding = String;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 21] = [
     shape::functions_are_short,
     shape::files_are_short,
     shape::lines_are_narrow,
     shape::nothing_is_left_for_later,
     shape::tests_say_what_they_skip,
     layers::crates_depend_downwards,
+    circles::files_use_each_other_in_one_direction,
     layers::pure_crates_are_pure,
     layers::columns_are_aligned_in_render,
     layers::what_people_see_is_made_in_render,

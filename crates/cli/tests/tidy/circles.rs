@@ -1,0 +1,253 @@
+//! Rule: the files of a crate use each other in one direction, so that each can be read with only those below
+//! it in mind.
+//!
+//! What counts: paths in code that begin with `crate`, `self`, `super` or a submodule, in `use` and
+//! elsewhere. A path leads to the deepest file on its way. What does not count: declarations of modules,
+//! re-exports (`pub use`), comments, tests. Where a crate is in [`BY_FILE`], each file counts for itself, and
+//! no circle is permitted. In all other crates a folder of `src` and the files in it count as one, and
+//! [`KNOWN`] lists the circles that there are. That list may only become shorter.
+//!
+//! Limit: what a macro writes, and paths within a module that is no file of its own, are not seen rightly.
+
+use crate::lexer::lex;
+use crate::{Finding, Tree, check, finding, is_rust};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The crates of which each file counts for itself.
+const BY_FILE: [&str; 1] = ["binding"];
+
+/// The circles that there are, by crate: files and folders of `src`.
+const KNOWN: [(&str, &[&str]); 10] = [
+    (
+        "binding",
+        &["runtimes", "runtimes::libgomp", "runtimes::loaded", "runtimes::openmpi", "runtimes::search"],
+    ),
+    (
+        "branches",
+        &[
+            "collect", "lbr", "mapped", "preempt", "record", "shadow", "step", "target", "the root", "trace",
+            "tracer",
+        ],
+    ),
+    ("cli", &["commands", "session", "the root"]),
+    ("code", &["aarch64", "the root", "x86"]),
+    ("core", &["calibrate", "profile"]),
+    ("counters", &["none", "pmu", "sample", "the root"]),
+    ("discovery", &["bpf", "followed", "known", "poll", "the root", "unwatched"]),
+    ("render", &["chart", "page", "profile"]),
+    ("sim", &["bench", "decisions", "invariants", "machine", "pmu", "scenario", "sim", "thread", "world"]),
+    ("topology", &["fpu", "hwloc", "kernel", "record", "the root"]),
+];
+
+/// Where [`KNOWN`] is.
+const LIST: &str = "crates/cli/tests/tidy/circles.rs";
+
+/// A module by the names on its way from the crate's root, which has none.
+type Module = Vec<String>;
+
+/// Which other nodes each node of a crate uses.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// Files use each other in circles only where that is known.
+pub fn files_use_each_other_in_one_direction(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut known: BTreeSet<(&str, &[&str])> = KNOWN.into_iter().collect();
+    let is_source = |path: &str| is_rust(path) && path.starts_with("crates/") && path.contains("/src/");
+    let name_of = |path: &str| path.split('/').nth(1).unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = tree.files(is_source).map(|(path, _)| name_of(path)).collect();
+    for name in &names {
+        for circle in circles(&uses_in(tree, name)) {
+            let is_known = |(of, nodes): &(&str, &[&str])| of == name && nodes.iter().eq(circle.iter());
+            match known.iter().copied().find(is_known) {
+                Some(entry) => drop(known.remove(&entry)),
+                None => {
+                    let place = format!("crates/{name}/src");
+                    findings.push(finding(&place, 0, format!("a circle of files: {}", circle.join(", "))));
+                }
+            }
+        }
+    }
+    // A made-up tree has no list.
+    for (name, nodes) in known.into_iter().filter(|_| tree.contains(LIST)) {
+        findings.push(finding(LIST, 0, format!("{name} has no circle {}: shorten KNOWN", nodes.join(", "))));
+    }
+    findings
+}
+
+/// Which files, or folders, of a crate use which.
+fn uses_in(tree: &Tree, name: &str) -> Uses {
+    let folder = format!("crates/{name}/src/");
+    let is_test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    let files = tree.files(|path| path.starts_with(&folder) && is_rust(path) && !is_test(path));
+    let texts: BTreeMap<Module, &str> =
+        files.map(|(path, text)| (module_of(&path[folder.len()..]), text)).collect();
+    let modules: BTreeSet<Module> = texts.keys().cloned().collect();
+    let node = |module: &Module| match module.first() {
+        None => "the root".to_owned(),
+        Some(_) if BY_FILE.contains(&name) => module.join("::"),
+        Some(first) => first.clone(),
+    };
+    let mut uses = Uses::new();
+    for (module, text) in &texts {
+        let of = uses.entry(node(module)).or_default();
+        of.extend(used_by(module, text, &modules).iter().map(node).filter(|used| *used != node(module)));
+    }
+    uses
+}
+
+/// The module of a file, by its path from `src`.
+fn module_of(path: &str) -> Module {
+    let path = path.trim_end_matches(".rs");
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    if path == "lib" || path == "main" {
+        return Vec::new();
+    }
+    path.split('/').map(str::to_owned).collect()
+}
+
+/// The modules that a module's code uses.
+fn used_by(module: &Module, text: &str, modules: &BTreeSet<Module>) -> BTreeSet<Module> {
+    let mut code = lex(text).code;
+    for attribute in ["#[cfg(test)]", "#[cfg(doc)]", "pub use ", "pub(crate) use ", "pub(super) use "] {
+        blank_items(&mut code, attribute);
+    }
+    let paths = imports(&code).into_iter().chain(paths(&code));
+    paths.filter_map(|path| leads_to(module, &path, modules)).collect()
+}
+
+/// Blanks what begins with these words, each to its closing brace or semicolon.
+fn blank_items(code: &mut String, begin: &str) {
+    while let Some(start) = code.find(begin) {
+        let mut depth = 0;
+        let end = code[start..].char_indices().find(|&(_, c)| {
+            depth += i32::from(matches!(c, '{' | '(' | '[')) - i32::from(matches!(c, '}' | ')' | ']'));
+            depth <= 0 && (c == ';' || c == '}')
+        });
+        let length = end.map_or(code.len() - start, |(at, _)| at + 1);
+        code.replace_range(start..start + length, "");
+    }
+}
+
+/// The paths of all `use`s.
+fn imports(code: &str) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    let begins = |at: usize| at == 0 || code[..at].trim_end_matches(' ').ends_with('\n');
+    for (start, _) in code.match_indices("use ").filter(|(at, _)| begins(*at)) {
+        let tree = code[start + "use ".len()..].split(';').next().unwrap_or_default();
+        expand(tree, &[], &mut all);
+    }
+    all
+}
+
+/// The paths of a tree such as `a::{self, b::c}`.
+fn expand(tree: &str, before: &[String], all: &mut Vec<Vec<String>>) {
+    let (path, group) = tree.split_once('{').unwrap_or((tree, ""));
+    let names = path.split("::").map(|name| name.split(" as ").next().unwrap_or_default().trim().to_owned());
+    let path: Vec<String> = before.iter().cloned().chain(names.filter(|name| !name.is_empty())).collect();
+    if group.is_empty() {
+        all.push(path);
+        return;
+    }
+    let group = group.trim_end().strip_suffix('}').unwrap_or(group);
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in group.char_indices().chain([(group.len(), ',')]) {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if depth == 0 && c == ',' {
+            let part = group[start..at].trim();
+            if !part.is_empty() {
+                expand(part, &path, all);
+            }
+            start = at + 1;
+        }
+    }
+}
+
+/// All paths of several names.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let words = code.split(|c| !is_of_path(c)).filter(|word| word.contains("::"));
+    words.map(|word| word.split("::").map(str::to_owned).collect()).collect()
+}
+
+/// The module of a file that a path leads to; `None` if it leads out of the crate, or stays.
+fn leads_to(from: &Module, path: &[String], modules: &BTreeSet<Module>) -> Option<Module> {
+    let mut names = path.iter().peekable();
+    let mut at = from.clone();
+    match names.peek()?.as_str() {
+        "crate" => {
+            names.next();
+            at.clear();
+        }
+        "self" => drop(names.next()),
+        "super" => {
+            while names.next_if(|name| *name == "super").is_some() {
+                at.pop()?;
+            }
+        }
+        name => {
+            at.push(name.to_owned());
+            modules.contains(&at).then_some(())?;
+            names.next();
+        }
+    }
+    for name in names {
+        at.push(name.clone());
+        if !modules.contains(&at) {
+            at.pop();
+            break;
+        }
+    }
+    (at != *from).then_some(at)
+}
+
+/// The largest sets of nodes that all lead to each other.
+fn circles(uses: &Uses) -> Vec<Vec<String>> {
+    let reached = |from: &String| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(node) = next.pop() {
+            next.extend(uses.get(node).into_iter().flatten().filter(|used| seen.insert((*used).clone())));
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        uses.keys().map(|node| (node, reached(node))).collect();
+    let circle_of = |node: &String| -> Vec<String> {
+        let comes_back = |other: &&String| reached.get(other).is_some_and(|from| from.contains(node));
+        reached[node].iter().filter(comes_back).cloned().collect()
+    };
+    let circles: BTreeSet<Vec<String>> =
+        uses.keys().map(circle_of).filter(|circle| !circle.is_empty()).collect();
+    circles.into_iter().collect()
+}
+
+#[test]
+fn a_circle_of_files_is_found() {
+    let root = ("crates/binding/src/lib.rs", "pub mod a;\npub mod b;\nmod c;\npub use c::C;\n");
+    let a = ("crates/binding/src/a.rs", "use crate::b::{self, B};\nfn f() { b::g() }\n");
+    let down =
+        ("crates/binding/src/b.rs", "//! [`crate::a`]\n#[cfg(test)]\nmod tests { use crate::a::A; }\n");
+    check(files_use_each_other_in_one_direction, &[root, a, down], &[]);
+    for up in ["use super::a;\n", "use std::io::{self};\nfn g() { let x = super::a::f(); }\n"] {
+        let up = ("crates/binding/src/b.rs", up);
+        check(
+            files_use_each_other_in_one_direction,
+            &[root, a, up],
+            &["crates/binding/src:1: a circle of files: a, b"],
+        );
+    }
+}
+
+#[test]
+fn a_circle_of_a_folder_and_its_files_is_found_only_where_each_file_counts() {
+    let files = |name: &str| {
+        let parent = (format!("crates/{name}/src/a/mod.rs"), "mod b;\nuse b::B;\npub struct A;\n");
+        [parent, (format!("crates/{name}/src/a/b.rs"), "use super::A;\npub struct B(A);\n")]
+    };
+    for (name, expected) in
+        [("binding", &["crates/binding/src:1: a circle of files: a, a::b"][..]), ("sim", &[])]
+    {
+        let files = files(name);
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        check(files_use_each_other_in_one_direction, &files, expected);
+    }
+}
