@@ -49,8 +49,6 @@ pub struct WantedSetting {
 pub enum Setting {
     /// The thread's share of a PE that others want, too.
     Weight(Weight),
-    /// How long the thread may run before others that wait for its PE get their turn, in nanoseconds.
-    SliceNs(u64),
     /// The spin count: how often the idle threads of the thread's process check for work before they sleep.
     /// Applies to the whole process.
     SpinCount(u64),
@@ -78,8 +76,6 @@ pub enum Weight {
 pub enum SettingKind {
     /// [`Setting::Weight`].
     Weight,
-    /// [`Setting::SliceNs`].
-    Slice,
     /// [`Setting::SpinCount`].
     SpinCount,
     /// [`Setting::InTurns`] and [`Setting::MayTakeTurns`].
@@ -88,13 +84,12 @@ pub enum SettingKind {
 
 impl SettingKind {
     /// Every kind.
-    pub const ALL: [SettingKind; 4] =
-        [SettingKind::Weight, SettingKind::Slice, SettingKind::SpinCount, SettingKind::Turns];
+    pub const ALL: [SettingKind; 3] = [SettingKind::Weight, SettingKind::SpinCount, SettingKind::Turns];
 
     /// Returns whether the setting applies to a whole process, which is identified by its first thread.
     pub fn is_of_process(self) -> bool {
         match self {
-            SettingKind::Weight | SettingKind::Slice => false,
+            SettingKind::Weight => false,
             SettingKind::SpinCount | SettingKind::Turns => true,
         }
     }
@@ -105,7 +100,6 @@ impl Setting {
     pub fn kind(self) -> SettingKind {
         match self {
             Setting::Weight(_) => SettingKind::Weight,
-            Setting::SliceNs(_) => SettingKind::Slice,
             Setting::SpinCount(_) => SettingKind::SpinCount,
             Setting::InTurns | Setting::MayTakeTurns => SettingKind::Turns,
         }
@@ -118,7 +112,6 @@ impl fmt::Display for Setting {
         match *self {
             Setting::Weight(Weight::Idle) => write!(f, "{kind}: only what nobody else wants"),
             Setting::Weight(Weight::Percent(percent)) => write!(f, "{kind}: {percent} %"),
-            Setting::SliceNs(ns) => write!(f, "{kind}: {:?}", Duration::from_nanos(ns)),
             Setting::SpinCount(turns) => write!(f, "{kind}: {turns}"),
             Setting::InTurns => write!(f, "{kind}: with other programs that wait often"),
             Setting::MayTakeTurns => write!(f, "{kind}: if another program takes them, too"),
@@ -130,7 +123,6 @@ impl fmt::Display for SettingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             SettingKind::Weight => "weight",
-            SettingKind::Slice => "slice",
             SettingKind::SpinCount => "spin count",
             SettingKind::Turns => "turns",
         })

@@ -259,7 +259,6 @@ mod tests {
         let changes = [
             Change::Set(Setting::Weight(Weight::Idle)),
             Change::Set(Setting::Weight(Weight::Percent(200))),
-            Change::Set(Setting::SliceNs(3_000_000)),
             Change::Reset(SettingKind::SpinCount),
         ];
         let outcome = |change| Outcome { thread, change, result: OutcomeKind::Unsupported };

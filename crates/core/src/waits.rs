@@ -303,7 +303,7 @@ impl Waits {
                 Some(SettingKind::SpinCount),
                 OutcomeKind::Done | OutcomeKind::Refused(_) | OutcomeKind::Unsupported,
             )
-            | (Some(SettingKind::Turns | SettingKind::Weight | SettingKind::Slice) | None, _) => {}
+            | (Some(SettingKind::Turns | SettingKind::Weight) | None, _) => {}
         }
     }
 
