@@ -17,6 +17,7 @@ pub mod estimate;
 pub mod experiment;
 pub mod faults;
 pub mod fuzz;
+pub mod grid;
 pub mod guarding;
 pub mod invariants;
 pub mod machine;

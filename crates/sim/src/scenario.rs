@@ -143,6 +143,9 @@ pub struct AppSpec {
     pub nice: i32,
     /// The group that it is in.
     pub group: Option<String>,
+    /// Whether the run does not wait for its end, as for what the system does on its own.
+    #[serde(default)]
+    pub background: bool,
     /// The program that it runs if it has no steps of its own; the one of its name if left out.
     pub program: Option<String>,
     /// How its threads wait for each other; as its program specifies if left out.
@@ -309,6 +312,7 @@ impl Scenario {
                 pin: self.limit(app, &machine)?,
                 weight: nice_weight(app.nice),
                 group: self.group_of(app)?,
+                background: app.background,
                 variation: app.variation.unwrap_or(spec.variation),
                 memory: app.memory.unwrap_or(spec.memory),
             };

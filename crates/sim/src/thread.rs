@@ -36,6 +36,8 @@ pub struct AppPlan {
     pub weight: i64,
     /// The group that it is in, by its place in the scenario's order.
     pub group: Option<usize>,
+    /// Whether the run does not wait for its end.
+    pub background: bool,
     /// Relative standard deviation of its work from run to run.
     pub variation: f64,
     /// How its memory is placed.

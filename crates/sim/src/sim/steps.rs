@@ -309,6 +309,11 @@ impl Sim {
         }
     }
 
+    /// Returns whether each application for whose end the run waits has completed so often.
+    fn have_completed(&self, times: usize) -> bool {
+        self.apps.iter().all(|app| app.plan.background || app.completions.len() >= times)
+    }
+
     pub(super) fn end(&mut self, index: usize) {
         let thread = &mut self.threads[index];
         thread.ended = true;
@@ -325,10 +330,10 @@ impl Sim {
         if !broken {
             app.completions.push(self.now.since(app.started).as_secs_f64());
         }
-        if self.all_done.is_none() && self.apps.iter().all(|app| !app.completions.is_empty()) {
+        if self.all_done.is_none() && self.have_completed(1) {
             self.all_done = Some(self.now);
         }
-        self.finished = self.apps.iter().all(|app| app.completions.len() >= self.stop.completions);
+        self.finished = self.have_completed(self.stop.completions);
         if !self.finished && (self.stop.completions > 1 || broken) {
             let app = self.threads[index].app as u32;
             self.queue.push(self.now, Event::Start { app });

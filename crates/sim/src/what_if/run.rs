@@ -83,6 +83,7 @@ impl Setup<'_> {
             pin,
             weight: nice_weight(0),
             group: None,
+            background: false,
             variation: 0.0,
             memory: MemoryUse::default(),
         }

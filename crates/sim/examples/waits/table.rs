@@ -25,8 +25,8 @@ struct Options {
     files: Vec<String>,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let options = options()?;
+pub fn main(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let options = options(arguments)?;
     println!("| program | copies | unchanged | passive | one thread each | corewise | changes a run |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for file in &options.files {
@@ -62,9 +62,9 @@ fn grow(steps: &mut [Step], factor: f64) {
     }
 }
 
-fn options() -> Result<Options, Box<dyn Error>> {
+fn options(arguments: &[String]) -> Result<Options, Box<dyn Error>> {
     let mut options = Options { pes: None, copies: vec![1, 2, 4], runs: None, files: Vec::new() };
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = arguments.iter().cloned();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or("a value is missing");
         match argument.as_str() {
