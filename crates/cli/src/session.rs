@@ -6,7 +6,7 @@ use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
 use corewise_binding::affinity_actuator::AffinityActuator;
 use corewise_binding::guardian::Guardian;
-use corewise_binding::runtimes::{self, Runtimes};
+use corewise_binding::runtimes::{self, Runtimes, libgomp};
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
@@ -113,9 +113,15 @@ impl SessionRequest {
         bpf && !self.ready_first && !is_demanded(self)
     }
 
-    /// Returns the variables that the command gets beside those of corewise; `planted` is its spin count.
-    fn variables(&self, planted: Option<u64>) -> Vec<(&'static str, String)> {
-        let spin_count = planted.map(|value| (runtimes::libgomp::VARIABLE, value.to_string()));
+    /// Returns the variables that the command gets.
+    fn variables(&self, notes: &mut Vec<String>) -> Vec<(&'static str, String)> {
+        let planted = libgomp::PLANTED.filter(|_| self.config.cures.spin);
+        let spin_count = planted.map(|value| (libgomp::VARIABLE, value.to_string()));
+        notes.extend(spin_count.iter().map(|(name, value)| {
+            format!(
+                "the command has {name}={value}, by which its spin count is found (--waits off avoids it)"
+            )
+        }));
         let team_size = self.team_size.map(|size| (team_size::VARIABLE, size.to_string()));
         [environment::placed()].into_iter().chain(spin_count).chain(team_size).collect()
     }
@@ -177,7 +183,6 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let cures = &mut request.config.cures;
     cures.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
     cures.turns &= guardian.is_some();
-    let planted = cures.spin.then(runtimes::planted_value);
     // Before the command's process is created, so that it is found.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others.clone()).collect();
@@ -185,7 +190,7 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let discovery = with_descriptors_left(16, open);
     // Without discovery no thread is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
-    let variables = request.variables(planted);
+    let variables = request.variables(&mut notes);
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     if !request.keep_descriptors {
         signals.let_go_of_descriptors(request.output == Output::ToStandardError);
@@ -194,7 +199,7 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     match discovery.and_then(attach) {
         Ok(attached) => {
             let cpu = CommandCpu::begin(&others);
-            watch(request, waiting, signals, attached, guardian, (planted, cpu), notes)
+            watch(request, waiting, signals, attached, guardian, cpu, notes)
         }
         Err(error) if is_demanded(&request) => Err(error),
         Err(error) => {
@@ -376,7 +381,7 @@ fn watch(
     signals: Signals,
     attached: Attached,
     guardian: Option<Guardian>,
-    (planted, cpu): (Option<u64>, CommandCpu),
+    cpu: CommandCpu,
     notes: Vec<String>,
 ) -> Result<Ended> {
     // The first process of a container adopts all orphans, and all end with it.
@@ -390,7 +395,7 @@ fn watch(
 
     let began = Instant::now();
     let applications = vec![application];
-    let runtimes = runtimes_of(&request.config, planted, guardian.as_ref());
+    let runtimes = runtimes_of(&request.config, guardian.as_ref());
     let watch = Watch { words: words.clone(), applications, ends, guardian, runtimes, host, began, cpu };
     let start = || {
         waiting.start(&words[0])?;
@@ -481,11 +486,10 @@ impl Watch {
     }
 }
 
-/// Returns the runtime libraries of programs that were started with the value `planted`, if their settings
-/// may be changed.
-fn runtimes_of(config: &EngineConfig, planted: Option<u64>, guardian: Option<&Guardian>) -> Option<Runtimes> {
+/// Returns the runtime libraries of the programs, if their settings may be changed.
+fn runtimes_of(config: &EngineConfig, guardian: Option<&Guardian>) -> Option<Runtimes> {
     let guardian = guardian.filter(|_| config.uses_delays())?;
-    let mut runtimes = Runtimes::new(config, planted);
+    let mut runtimes = Runtimes::new(config);
     runtimes.may_write(guardian);
     Some(runtimes)
 }

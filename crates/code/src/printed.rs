@@ -16,7 +16,7 @@
 //!
 //! Limits. x86-64 only: A64 makes both addresses of several instructions, of which some are far away. Code
 //! that does anything else, such as to load the word before an earlier call, gives no answer; neither do
-//! texts or places that occur twice. Of sections and functions only so many bytes are looked at.
+//! texts that occur twice, or behind which different words are printed. Of sections and functions only so many bytes are looked at.
 
 use crate::Isa;
 use crate::elf::ElfFile;
@@ -42,12 +42,16 @@ pub fn printed(elf: &ElfFile, label: &str) -> Option<u64> {
     let (start, texts) = elf.section(".rodata", SECTION_MAX)?;
     let text = start.checked_add(start_of_text(&texts, label.as_bytes())?)?;
     let (start, code) = elf.section(".text", SECTION_MAX)?;
-    let place = start.checked_add(only(displacements_to(text, &code, start))?)?;
     let functions = elf.functions().ok()?;
-    let function = functions.iter().find(|function| (function.start..function.end).contains(&place))?;
-    let code = code.get(function.start.checked_sub(start)? as usize..)?;
-    let size = (function.end - function.start).min(FUNCTION_MAX as u64) as usize;
-    argument_behind(&code[..size.min(code.len())], function.start, text)
+    // Bytes that are no instruction may look like a reference by chance, so each place is decoded.
+    let mut words = displacements_to(text, &code, start).filter_map(|offset| {
+        let place = start.checked_add(offset)?;
+        let function = functions.iter().find(|function| (function.start..function.end).contains(&place))?;
+        let code = code.get(function.start.checked_sub(start)? as usize..)?;
+        let size = (function.end - function.start).min(FUNCTION_MAX as u64) as usize;
+        argument_behind(&code[..size.min(code.len())], function.start, text)
+    });
+    words.next().filter(|word| words.all(|other| other == *word))
 }
 
 /// Where the only text that contains a label begins.

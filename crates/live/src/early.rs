@@ -91,8 +91,8 @@ pub struct Early {
 }
 
 impl Early {
-    /// Of a command that has just been started with the value `planted`.
-    pub fn new(command: u32, config: &EngineConfig, planted: Option<u64>) -> Early {
+    /// Of a command that has just been started.
+    pub fn new(command: u32, config: &EngineConfig) -> Early {
         let now = Instant::now();
         Early {
             proc: Proc::own(),
@@ -103,7 +103,7 @@ impl Early {
             due: now + LOOK,
             met: now,
             allowance: Allowance::new(COST_MAX),
-            runtimes: Runtimes::new(config, planted),
+            runtimes: Runtimes::new(config),
             // Who spins in code of his own is told by samples.
             waits: Waits::new(Cures { turns: false, ..config.cures }),
             present: Placement::default(),

@@ -1,20 +1,23 @@
 //! How long the idle threads of GNU's OpenMP runtime spin.
 //!
 //! Problem: libgomp reads `GOMP_SPINCOUNT` once, when it is loaded, and keeps it in a variable that it does
-//! not export. Approach: the program is started with a value of its own there, about the default's size.
-//! Whoever looks for that value in the writable segments of a library that exports `GOMP_parallel` finds the
-//! variable ([`find`]). In a program that ran already, the library's code shows it: where it prints the spin
-//! count for `OMP_DISPLAY_ENV=verbose` ([`find_by_code`]). Every wait reads the variable anew, so what is
-//! written there holds from the next wait on. That changes when threads sleep, and no result.
+//! not export. Approach: the library's code shows the variable, where it prints the spin count for
+//! `OMP_DISPLAY_ENV=verbose` ([`printed`](corewise_code::printed)). So the program's environment stays as it
+//! is. Every wait reads the variable anew, so what is written there holds from the next wait on. That changes
+//! when threads sleep, and no result.
 //!
-//! Limits: the value must be found exactly once. Found by code, it must be the default: any other is
-//! somebody's choice, and might be no spin count. A libgomp inside a stripped static program exports nothing,
-//! so it is not found.
+//! [`printed`] decodes x86-64 only. On other architectures a command is started with a spin count of about the
+//! default's size ([`PLANTED`]); the variable is the only word with that value in the writable segments of a
+//! library that exports `GOMP_parallel`.
+//!
+//! Limits: only a variable with the default is changed ([`UNDECIDED`]). Any other value is somebody's choice,
+//! or not yet set. A libgomp inside a stripped static program exports nothing, so it is not found.
 
 use super::loaded::Loaded;
 use super::variable::Variable;
 use corewise_code::library::Library;
 use corewise_code::printed::printed;
+use corewise_sys::proc::Proc;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -24,6 +27,15 @@ pub const VARIABLE: &str = "GOMP_SPINCOUNT";
 
 /// The variables by which a user decides.
 pub const WISHES: [&str; 2] = [VARIABLE, "OMP_WAIT_POLICY"];
+
+/// The value of [`VARIABLE`] that a command is started with where code cannot show the variable.
+pub const PLANTED: Option<u64> = if cfg!(target_arch = "x86_64") { None } else { Some(304_729) };
+
+/// The spin count, in turns, where the user has not decided.
+pub const UNDECIDED: u64 = match PLANTED {
+    Some(planted) => planted,
+    None => 300_000,
+};
 
 /// What a library that holds such a variable exports. LLVM's runtime exports it, too, but holds no such
 /// variable.
@@ -38,57 +50,72 @@ const SEARCHED_MAX: u64 = 16 << 20;
 /// What stands in front of the spin count where libgomp prints it.
 const LABEL: &str = "GOMP_SPINCOUNT = '";
 
-/// What libgomp takes where nobody has decided.
-pub(super) const DEFAULT: u64 = 300_000;
-
-/// The code of a libgomp does not show where it keeps its spin count.
-#[derive(Debug, thiserror::Error)]
-#[error("the code of `{library}` does not show where the spin count is")]
-pub struct NotShown {
-    /// The library's path.
-    pub library: String,
+/// Why the variable of a copy of libgomp is not known.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotFound {
+    /// Its code does not show it.
+    #[error(
+        "the code of `{library}` does not show where the spin count is; with OMP_WAIT_POLICY=passive its idle \
+         threads sleep at once"
+    )]
+    NotShown {
+        /// The library's path.
+        library: String,
+    },
+    /// More than one word has the planted value.
+    #[error("`{library}` has the spin count {count} times, not once")]
+    Ambiguous {
+        /// The library's path.
+        library: String,
+        /// How often.
+        count: usize,
+    },
 }
 
-/// More than one word of a library has the value.
-#[derive(Debug, thiserror::Error)]
-#[error("`{library}` of process {pid} has the value {count} times, not once")]
-pub struct Ambiguous {
-    /// The process.
-    pub pid: u32,
-    /// The library's path.
-    pub library: String,
-    /// How often.
-    pub count: usize,
-}
-
-/// The variables of every copy of libgomp, found by the value `planted`.
-pub fn find(loaded: &Loaded, planted: u64) -> Result<Vec<Variable>, Ambiguous> {
-    let mut found = Vec::new();
-    for (copy, _) in loaded.defining(EXPORTED) {
-        let segments = writable_segments(copy).into_iter();
-        let addresses: Vec<u64> =
-            segments.flat_map(|segment| occurrences(&loaded.memory, segment, planted)).collect();
-        match addresses[..] {
-            [] => {}
-            [address] => found.extend(loaded.variable(copy, address, 8)),
-            _ => {
-                let (library, count) = (copy.elf.path().display().to_string(), addresses.len());
-                return Err(Ambiguous { pid: loaded.pid, library, count });
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// The variable of every copy of libgomp, found by its code, whatever stands there.
-pub fn find_by_code(loaded: &Loaded) -> Vec<Result<Variable, NotShown>> {
+/// The variable of every copy of libgomp that is mapped, whatever stands there.
+pub fn find(loaded: &Loaded) -> Vec<Result<Variable, NotFound>> {
+    let planted = PLANTED.filter(|planted| is_started_with(loaded.pid, *planted));
     let copies = loaded.defining(EXPORTED).map(|(copy, _)| copy);
     let of_gnu = copies.filter(|copy| copy.elf.symbol(NOT_LIBGOMP).is_none());
-    let found = of_gnu.map(|copy| {
-        let variable = printed(&copy.elf, LABEL).and_then(|at| loaded.variable(copy, copy.loaded(at), 8));
-        variable.ok_or_else(|| NotShown { library: copy.elf.path().display().to_string() })
+    let found = of_gnu.filter_map(|copy| match (printed(&copy.elf, LABEL), planted) {
+        (Some(address), _) => loaded.variable(copy, copy.loaded(address), 8).map(Ok),
+        (None, Some(planted)) => by_value(loaded, copy, planted).transpose(),
+        (None, None) => {
+            let library = copy.elf.path().display().to_string();
+            Some(Err(NotFound::NotShown { library }))
+        }
     });
     found.collect()
+}
+
+/// The variable by which the user has decided for a process, if one of [`WISHES`] is set.
+pub fn wish(pid: u32) -> Option<&'static str> {
+    let environment = Proc::own().environment(pid).ok()?;
+    let is_wish = |name: &&str| {
+        let planted = PLANTED.map(|planted| planted.to_string());
+        environment.get(name).is_some_and(|value| !value.is_empty() && Some(value) != planted)
+    };
+    WISHES.into_iter().find(is_wish)
+}
+
+fn is_started_with(pid: u32, planted: u64) -> bool {
+    let environment = Proc::own().environment(pid);
+    environment.is_ok_and(|environment| environment.get(VARIABLE) == Some(planted.to_string()))
+}
+
+/// The variable of a copy of libgomp that was started with a value; `None` until the library has read it.
+pub(super) fn by_value(loaded: &Loaded, copy: &Library, value: u64) -> Result<Option<Variable>, NotFound> {
+    let segments = writable_segments(copy).into_iter();
+    let addresses: Vec<u64> =
+        segments.flat_map(|segment| occurrences(&loaded.memory, segment, value)).collect();
+    match addresses[..] {
+        [] => Ok(None),
+        [address] => Ok(loaded.variable(copy, address, 8)),
+        _ => {
+            let (library, count) = (copy.elf.path().display().to_string(), addresses.len());
+            Err(NotFound::Ambiguous { library, count })
+        }
+    }
 }
 
 /// Where the writable segments of a mapped library lie.

@@ -75,21 +75,12 @@ pub fn wish() -> Option<&'static str> {
     WISHES.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// What the program is started with: about what libgomp takes by itself, but hardly found by chance.
-pub fn planted_value() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let chance = u64::from(now.subsec_nanos()) ^ u64::from(std::process::id()).wrapping_mul(0x9e37_79b9);
-    300_000 + chance % 9_973
-}
-
 /// The runtimes of the watched processes.
 #[derive(Debug)]
 pub struct Runtimes {
     proc: Proc,
     /// Whether it may be changed how long threads spin.
     spin: bool,
-    /// What programs were started with; `None`: libgomp's code must show its variable.
-    planted: Option<u64>,
     /// The record of changes; `None`: nothing is written any more.
     changes: Option<Changes>,
     processes: BTreeMap<u32, Process>,
@@ -105,18 +96,13 @@ pub struct Runtimes {
     notes: Vec<String>,
 }
 
-/// What is looked for in processes.
-#[derive(Debug, Clone, Copy)]
-struct Wanted {
-    spin: bool,
-    planted: Option<u64>,
-}
-
 #[derive(Debug)]
 struct Process {
     leader: ThreadId,
     threads: HashMap<u32, Watched>,
     copies: Vec<Idling>,
+    /// Spin counts that were 0 at the last search: their library may not have set them yet.
+    unset: Vec<Variable>,
     /// The spin count that is wanted of them, if not the library's own choice.
     wanted: Option<u64>,
     /// The idle time of its PEs while something is changed, and for how long its threads ran and corewise
@@ -176,13 +162,11 @@ struct Watched {
 }
 
 impl Runtimes {
-    /// To do what these parameters permit, of programs that are started with the value `planted`, if with
-    /// any; but nothing before there is a guardian.
-    pub fn new(config: &EngineConfig, planted: Option<u64>) -> Self {
+    /// To do what these parameters permit; but nothing before there is a guardian.
+    pub fn new(config: &EngineConfig) -> Self {
         Self {
             proc: Proc::own(),
             spin: config.cures.spin,
-            planted,
             changes: None,
             processes: BTreeMap::new(),
             others: HashSet::new(),
@@ -211,6 +195,7 @@ impl Runtimes {
             leader,
             threads: HashMap::new(),
             copies: Vec::new(),
+            unset: Vec::new(),
             wanted: None,
             idle: None,
             gives_way: false,
@@ -305,7 +290,6 @@ impl Runtimes {
         let (began, cpu_before) = (Instant::now(), own_cpu_time());
         let mut searching = Duration::ZERO;
         let mut delays = Vec::new();
-        let wanted = Wanted { spin: self.spin, planted: self.planted };
         let (mut kept_open, mut notes, mut is_pressing) = (0, Vec::new(), false);
         self.processes.retain(|&pid, process| {
             let delay = process.delay();
@@ -314,7 +298,7 @@ impl Runtimes {
             let is_delayed = delay.share_without_pe() >= DELAYED_MIN;
             if process.is_search_due(pid, began, is_delayed) {
                 let before = own_cpu_time();
-                notes.extend(process.search(pid, wanted, &mut self.others, self.changes.as_ref()));
+                notes.extend(process.search(pid, self.spin, &mut self.others, self.changes.as_ref()));
                 searching += own_cpu_time() - before;
             }
             if is_delayed && process.threads.len() > 1 {

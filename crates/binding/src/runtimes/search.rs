@@ -3,14 +3,15 @@
 //! Problem: a program of Python's maps 200 files, and a search takes 10 ms of CPU time. A team that has just
 //! begun needs all PEs, so a search at that moment harms the program most. Approach: a search follows as soon
 //! as the size of the process's code has changed, which tells that something was loaded and costs next to
-//! nothing to look at. Python loads its libraries one after the other, mostly before the first team. One more
-//! search follows, because a library's variable has its value only after its constructor has run. While
+//! nothing to look at. Python loads its libraries one after the other, mostly before the first team. A
+//! library's variable has its value only after its constructor has run; so one more search follows, and another
+//! one as soon as a variable that was 0 is set. While
 //! threads are delayed there are more searches, rarely, where nothing was found or long ago: a process may
 //! have become another program of the same size.
 
 use super::loaded::Loaded;
 use super::variable::Variable;
-use super::{Idling, Process, Runtime, Wanted, libgomp, openmpi};
+use super::{Idling, Process, Runtime, libgomp, openmpi};
 use crate::guardian::Changes;
 use corewise_code::names;
 use corewise_code::space::FileKey;
@@ -93,7 +94,12 @@ impl Process {
             return false;
         }
         let has_found = !self.copies.is_empty();
-        let pressing = is_delayed.then_some(if has_found { ANYWAY_AFTER } else { Duration::ZERO });
+        let is_set_now = self.unset.iter().any(|variable| variable.word() != Some(0));
+        let pressing = match (is_set_now, is_delayed, has_found) {
+            (true, ..) | (_, true, false) => Some(Duration::ZERO),
+            (_, true, true) => Some(ANYWAY_AFTER),
+            (_, false, _) => None,
+        };
         self.schedule.is_due(now, || Proc::own().code_size(pid), pressing)
     }
 
@@ -102,7 +108,7 @@ impl Process {
     pub(super) fn search(
         &mut self,
         pid: u32,
-        wanted: Wanted,
+        spin: bool,
         others: &mut HashSet<FileKey>,
         changes: Option<&Changes>,
     ) -> Vec<String> {
@@ -114,8 +120,7 @@ impl Process {
                 return vec![format!("waits are not changed: cannot look into process {pid}: {error}")];
             }
         };
-        let of_waits =
-            if wanted.spin { self.search_waits(&loaded, wanted.planted, changes) } else { Vec::new() };
+        let of_waits = if spin { self.search_waits(&loaded, changes) } else { Vec::new() };
         self.gives_way = self.copies.is_empty() && loaded.defining(names::GIVES_WAY).next().is_some();
         self.advice = self.advice(&loaded);
         of_waits
@@ -132,17 +137,8 @@ impl Process {
         }
     }
 
-    fn search_waits(
-        &mut self,
-        loaded: &Loaded,
-        planted: Option<u64>,
-        changes: Option<&Changes>,
-    ) -> Vec<String> {
-        let (of_libgomp, said) = match planted.map(|planted| libgomp::find(loaded, planted)) {
-            Some(Ok(found)) => (found, Vec::new()),
-            Some(Err(error)) => return vec![format!("waits are not changed: {error}")],
-            None => self.search_by_code(loaded),
-        };
+    fn search_waits(&mut self, loaded: &Loaded, changes: Option<&Changes>) -> Vec<String> {
+        let (of_libgomp, notes) = self.spin_counts(loaded);
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
         let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
         for (variable, runtime) in all {
@@ -153,29 +149,36 @@ impl Process {
         if let (Some(changes), Some(_)) = (changes, self.wanted) {
             self.write(changes);
         }
-        said
+        notes
     }
 
-    /// The spin counts that may be changed in a program that ran already, and why others stay.
-    fn search_by_code(&self, loaded: &Loaded) -> (Vec<Variable>, Vec<String>) {
-        let (pid, mut may_be_changed, mut said) = (loaded.pid, Vec::new(), Vec::new());
-        let stays = |why: &dyn Display| format!("waits are not changed in process {pid}: {why}");
-        let wish = environment::first_set(pid, &libgomp::WISHES);
-        for found in libgomp::find_by_code(loaded) {
-            match (found, wish) {
-                (_, Some(wish)) => said.push(stays(&format_args!("{wish} sets how idle threads wait"))),
-                (Err(not_shown), _) => said.push(stays(&not_shown)),
+    /// The spin counts that may be changed, and why others stay.
+    fn spin_counts(&mut self, loaded: &Loaded) -> (Vec<Variable>, Vec<String>) {
+        self.unset.clear();
+        let (mut may_be_changed, mut notes) = (Vec::new(), Vec::new());
+        let stays = |why: &dyn Display| {
+            let name = Proc::own().program_name(loaded.pid).unwrap_or_else(|| loaded.pid.to_string());
+            format!("waits are not changed in `{name}`: {why}")
+        };
+        for found in libgomp::find(loaded) {
+            match (found, libgomp::wish(loaded.pid)) {
                 // What stands there may be ours.
                 (Ok(variable), _) if self.knows(&variable) => {}
-                (Ok(variable), _) if variable.own() == libgomp::DEFAULT => may_be_changed.push(variable),
-                (Ok(variable), _) => {
-                    let (library, count) = (variable.library(), variable.own());
-                    let why = format_args!("the spin count of `{library}` is {count}, not the default");
-                    said.push(stays(&why));
-                }
+                (_, Some(wish)) => notes.push(stays(&format_args!("{wish} sets how idle threads wait"))),
+                (Err(not_found), _) => notes.push(stays(&not_found)),
+                (Ok(variable), _) => match variable.own() {
+                    libgomp::UNDECIDED => may_be_changed.push(variable),
+                    // Not set yet, or idle threads do not spin anyway.
+                    0 => self.unset.push(variable),
+                    count => {
+                        let library = variable.library();
+                        let why = format_args!("the spin count of `{library}` is {count}, not the default");
+                        notes.push(stays(&why));
+                    }
+                },
             }
         }
-        (may_be_changed, said)
+        (may_be_changed, notes)
     }
 
     fn knows(&self, variable: &Variable) -> bool {

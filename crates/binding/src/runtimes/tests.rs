@@ -8,8 +8,6 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-const PLANTED: u64 = 300_123;
-
 /// A program with a team of two, in whose first region libgomp was found.
 struct Program {
     child: Child,
@@ -32,15 +30,13 @@ impl Program {
     fn search(&mut self) -> &Process {
         let pid = self.child.id();
         let process = self.runtimes.processes.get_mut(&pid).unwrap();
-        let wanted = Wanted { spin: true, planted: Some(PLANTED) };
-        assert!(process.search(pid, wanted, &mut HashSet::new(), None).is_empty());
+        assert!(process.search(pid, true, &mut HashSet::new(), None).is_empty());
         process
     }
 
     fn compiled_by(compiler: &str, variables: &[(&str, &str)]) -> Program {
         let (_directory, mut command) = compiled(compiler);
-        command.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
-        command.envs(variables.iter().copied());
+        undecided(&mut command).envs(variables.iter().copied());
         Program::watched(command)
     }
 
@@ -76,6 +72,12 @@ impl Program {
     }
 }
 
+/// Without a user's choice of how threads wait.
+fn undecided(command: &mut Command) -> &mut Command {
+    libgomp::WISHES.iter().for_each(|wish| _ = command.env_remove(wish));
+    command.envs(libgomp::PLANTED.map(|planted| (libgomp::VARIABLE, planted.to_string())))
+}
+
 fn compiled(compiler: &str) -> (tempfile::TempDir, Command) {
     let directory = tempfile::tempdir().unwrap();
     let binary = directory.path().join("waiting");
@@ -87,7 +89,7 @@ fn compiled(compiler: &str) -> (tempfile::TempDir, Command) {
 
 /// Who watches all threads of a process.
 fn watching(pid: u32) -> Runtimes {
-    let mut runtimes = Runtimes::new(&EngineConfig::default(), Some(PLANTED));
+    let mut runtimes = Runtimes::new(&EngineConfig::default());
     runtimes.may_write(&Guardian::idle());
     for tid in runtimes.proc.threads(pid).unwrap().unwrap() {
         let created = Instant::now();
@@ -198,13 +200,15 @@ fn a_child_is_given_its_own_waits_back_whatever_its_parent_has_by_then() {
             assert!(Instant::now() < end, "it forks");
         };
         program.apply(then);
-        let own =
-            || libgomp::find(&Loaded::in_process(child, &mut HashSet::new()).unwrap(), PLANTED).unwrap();
-        assert_eq!(own().len(), 0, "it has its parent's");
+        let value = || {
+            let loaded = Loaded::in_process(child, &mut HashSet::new()).unwrap();
+            libgomp::find(&loaded).remove(0).unwrap().own()
+        };
+        assert_eq!(value(), 200, "it has its parent's");
         let thread =
             NewThread { tid: child, pid: child, creator_tid: None, generation: 0, created: Instant::now() };
         program.runtimes.watch(&thread);
-        assert_eq!(own().len(), 1);
+        assert_eq!(value(), libgomp::UNDECIDED);
     }
 }
 
@@ -284,32 +288,28 @@ fn it_is_looked_less_often_at_what_has_been_calm_for_a_while() {
 
 #[test]
 fn processes_give_way_if_all_that_have_teams_do() {
-    assert_eq!(Runtimes::new(&EngineConfig::default(), None).gives_way(), None);
+    assert_eq!(Runtimes::new(&EngineConfig::default()).gives_way(), None);
     let mut program = Program::start();
     assert_eq!(program.runtimes.gives_way(), Some(false));
     program.runtimes.processes.values_mut().for_each(|process| process.gives_way = true);
     assert_eq!(program.runtimes.gives_way(), Some(true));
 }
 
-/// A program that ran already: its code shows where its spin count is.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn where_nothing_was_planted_only_the_default_is_changed_and_what_stays_is_named() {
+fn only_the_default_is_changed_and_what_stays_is_named() {
     let found = |variables: &[(&str, &str)], at_first: Option<u64>| {
         let (_directory, mut command) = compiled("cc");
-        libgomp::WISHES.iter().for_each(|wish| _ = command.env_remove(wish));
-        command.envs(variables.iter().copied());
+        undecided(&mut command).envs(variables.iter().copied());
         let mut program = Program::watched(command);
         let pid = program.child.id();
         if let Some(value) = at_first {
             let loaded = Loaded::in_process(pid, &mut HashSet::new()).unwrap();
-            libgomp::find_by_code(&loaded).remove(0).unwrap().write(value).unwrap();
+            libgomp::find(&loaded).remove(0).unwrap().write(value).unwrap();
         }
         let process = program.runtimes.processes.get_mut(&pid).unwrap();
-        let wanted = Wanted { spin: true, planted: None };
         let search = |process: &mut Process| {
-            let said = process.search(pid, wanted, &mut HashSet::new(), None).concat();
-            (said.replace(&pid.to_string(), "PID"), process.copies.len())
+            (process.search(pid, true, &mut HashSet::new(), None).concat(), process.copies.len())
         };
         let first = search(process);
         if let Some(copy) = process.copies.first_mut() {
@@ -318,7 +318,7 @@ fn where_nothing_was_planted_only_the_default_is_changed_and_what_stays_is_named
         }
         first
     };
-    let stays = |why: &str| (format!("waits are not changed in process PID: {why}"), 0);
+    let stays = |why: &str| (format!("waits are not changed in `waiting`: {why}"), 0);
     assert_eq!(found(&[], None), (String::new(), 1));
     assert_eq!(
         found(&[("OMP_WAIT_POLICY", "passive")], None),
@@ -328,8 +328,9 @@ fn where_nothing_was_planted_only_the_default_is_changed_and_what_stays_is_named
         found(&[("GOMP_SPINCOUNT", "300000")], None),
         stays("GOMP_SPINCOUNT sets how idle threads wait")
     );
-    let (said, copies) = found(&[], Some(0));
-    assert!(said.ends_with("libgomp.so.1.0.0` is 0, not the default") && copies == 0, "{said}");
+    let (note, copies) = found(&[], Some(77_777));
+    assert!(note.ends_with("libgomp.so.1.0.0` is 77777, not the default") && copies == 0, "{note}");
+    assert_eq!(found(&[], Some(0)), (String::new(), 0), "not yet set");
 }
 
 /// When the first team is delayed it is too late.
@@ -345,4 +346,46 @@ fn libraries_of_a_process_with_several_threads_are_looked_for_before_it_is_delay
     process.threads.retain(|&tid, _| tid == program.leader.tid);
     assert!(!process.is_search_due(program.leader.tid, now, false), "it has no team");
     assert!(process.is_search_due(program.leader.tid, now, true));
+}
+
+/// Between the moment when the library is mapped and the one when its constructor has run.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_spin_count_that_is_not_yet_set_is_found_as_soon_as_it_is() {
+    let (_directory, mut command) = compiled("cc");
+    undecided(&mut command);
+    let mut program = Program::watched(command);
+    let loaded = Loaded::in_process(program.child.id(), &mut HashSet::new()).unwrap();
+    let set = |value| libgomp::find(&loaded).remove(0).unwrap().write(value).unwrap();
+    set(0);
+    let process = program.search();
+    assert!(process.copies.is_empty() && process.unset.len() == 1);
+    let mut now = Instant::now();
+    // Looks once more, and then only if something has changed.
+    let mut is_search_due = |process: &mut Process| {
+        now += Duration::from_secs(1);
+        process.is_search_due(program.leader.tid, now, false)
+    };
+    let pid = program.leader.tid;
+    let process = program.runtimes.processes.get_mut(&pid).unwrap();
+    while is_search_due(process) {}
+    set(libgomp::UNDECIDED);
+    assert!(is_search_due(process));
+    assert_eq!(program.search().copies.len(), 1);
+}
+
+/// How it is found where code cannot show it.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_variable_that_code_shows_is_the_one_with_the_value_that_the_program_was_started_with() {
+    const PLANTED: u64 = 300_123;
+    let mut command = compiled("cc");
+    command.1.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
+    let program = Program::watched(command.1);
+    let loaded = Loaded::in_process(program.child.id(), &mut HashSet::new()).unwrap();
+    let by_code = libgomp::find(&loaded).remove(0).unwrap();
+    let (copy, _) = loaded.defining(libgomp::EXPORTED).next().unwrap();
+    let by_value = libgomp::by_value(&loaded, copy, PLANTED).unwrap().unwrap();
+    assert!(by_code.is_same(&by_value), "{by_code:?}, {by_value:?}");
+    assert!(libgomp::by_value(&loaded, copy, PLANTED + 1).unwrap().is_none());
 }

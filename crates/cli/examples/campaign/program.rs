@@ -95,14 +95,13 @@ pub fn changes(pid: u32) -> Vec<String> {
     changes
 }
 
-/// Whether a copy of libgomp is there, in a process that was started with a value, but not the value.
+/// Whether a copy of libgomp is there whose spin count is not the default, though nobody has decided so.
 fn has_lowered_spin_count(pid: u32) -> bool {
-    let Some(own) = planted(pid) else { return false };
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    maps.contains("/libgomp.so") && !has_own_spin_count(pid, own)
+    maps.contains("/libgomp.so") && libgomp::wish(pid).is_none() && !has_own_spin_count(pid)
 }
 
-fn has_own_spin_count(pid: u32, own: u64) -> bool {
+fn has_own_spin_count(pid: u32) -> bool {
     // It costs much to look for it, and forks have it where their parents have it.
     static ADDRESSES: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
     let mut addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,24 +109,17 @@ fn has_own_spin_count(pid: u32, own: u64) -> bool {
     let stands_at = |address: &u64| {
         let mut word = [0; 8];
         memory.as_ref().is_ok_and(|memory| memory.read_exact_at(&mut word, *address).is_ok())
-            && u64::from_ne_bytes(word) == own
+            && u64::from_ne_bytes(word) == libgomp::UNDECIDED
     };
     if addresses.iter().any(stands_at) {
         return true;
     }
     // Whoever ends meanwhile has nothing that could be wrong.
     let Ok(loaded) = Loaded::in_process(pid, &mut HashSet::new()) else { return true };
-    let Ok(found) = libgomp::find(&loaded, own) else { return false };
+    let found: Vec<Variable> = libgomp::find(&loaded).into_iter().flatten().collect();
     addresses.extend(found.iter().map(Variable::address));
-    !found.is_empty()
-}
-
-fn planted(pid: u32) -> Option<u64> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let prefix = format!("{}=", libgomp::VARIABLE);
-    let mut entries = environment.split(|&byte| byte == 0);
-    let value = entries.find_map(|entry| entry.strip_prefix(prefix.as_bytes()))?;
-    std::str::from_utf8(value).ok()?.parse().ok()
+    // A library that is being loaded has not set it yet.
+    found.iter().all(|variable| [0, libgomp::UNDECIDED].contains(&variable.own()))
 }
 
 /// Whether a thread has the policy 5 (proc_pid_stat(5), field 41).

@@ -18,7 +18,6 @@ use super::{
 };
 use anyhow::{Context, Result, bail};
 use corewise_binding::guardian::Guardian;
-use corewise_binding::runtimes;
 use corewise_core::observe::Target;
 use corewise_discovery::Root;
 use corewise_live::early::Early;
@@ -76,8 +75,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     request.act &= !nested(&mut notes);
     request.config.cures.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
-    let planted = request.config.cures.spin.then(runtimes::planted_value);
-    let variables = request.variables(planted);
+    let variables = request.variables(&mut notes);
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     signals.let_go_of_descriptors(false);
     let (words, began, cpu) = (request.words(), Instant::now(), CommandCpu::begin(&others));
@@ -87,7 +85,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         let knowledge = Knowledge::Unwatched { why, waits, wall: began.elapsed(), cpu: cpu.so_far() };
         Ended { knowledge, exit_status, failure: None }
     };
-    let mut begun = Begun::with(&request, command.as_raw() as u32, planted);
+    let mut begun = Begun::with(&request, command.as_raw() as u32);
     if let Some(exit_status) = begun.follow(&mut signals, command, &mut notes).context(CANNOT_FOLLOW)? {
         return Ok(unwatched(exit_status, begun.early.as_ref(), ENDED_BEFORE));
     }
@@ -123,7 +121,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     };
     let runtimes = match early {
         Some(early) => Some(early.into_runtimes()),
-        None => runtimes_of(&request.config, planted, guardian.as_ref()),
+        None => runtimes_of(&request.config, guardian.as_ref()),
     };
     let watch = Watch {
         applications: vec![Application::new(Target::Command, &request.name(), command.as_raw() as u32)],
@@ -149,10 +147,10 @@ fn is_urgent(early: Option<&Early>, elapsed: Duration) -> bool {
 }
 
 impl Begun {
-    fn with(request: &SessionRequest, command: u32, planted: Option<u64>) -> Begun {
+    fn with(request: &SessionRequest, command: u32) -> Begun {
         let may_change = request.act && request.config.uses_delays();
         Begun {
-            early: may_change.then(|| Early::new(command, &request.config, planted)),
+            early: may_change.then(|| Early::new(command, &request.config)),
             guardian: None,
             began: Instant::now(),
             idle: IdleTime::begin(&Proc::own(), [command].into_iter()),

@@ -87,7 +87,7 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
     let roots = targets.iter().map(Attachable::root).collect();
     let attached = attach_running(&request, roots, own, &mut notes, &|| Ok(()))?;
     // They were started without a value of ours by which libgomp's variable could be found.
-    let runtimes = runtimes_of(&request.config, None, guardian.as_ref());
+    let runtimes = runtimes_of(&request.config, guardian.as_ref());
     let watch = Watch {
         words: targets.iter().map(Attachable::words).collect(),
         applications: targets.iter().map(Attachable::application).collect(),

@@ -2,7 +2,7 @@
 //! nowhere else.
 
 use crate::common::{Running, corewise, wait_for};
-use crate::waits::{Team, compiled_study, crowd, is_idle, loaded};
+use crate::waits::{Team, compiled_study, crowd, is_idle, spins_as_by_default};
 use corewise_binding::runtimes::libgomp;
 use corewise_sys::task::Task;
 use corewise_testing::needs;
@@ -62,8 +62,7 @@ fn a_spin_count_that_corewise_and_its_guardian_leave_is_restored_by_the_next_sta
     let next = next.args(["run", "-q", "true"]).env("XDG_RUNTIME_DIR", runtime.path()).output().unwrap();
     let said = String::from_utf8_lossy(&next.stderr);
     assert!(said.contains("its changes have been restored now"), "{said}");
-    let own = libgomp::find(&loaded(team.pid), team.spin_count().unwrap()).unwrap();
-    assert_eq!(own.len(), 1, "{said}");
+    assert!(spins_as_by_default(team.pid), "{said}");
     drop(input);
 }
 
@@ -118,7 +117,6 @@ fn daemons_are_restored(discovery: &str, end: End) {
     let mut team = Team::start_as(false, options, &[]);
     let crowd = crowd();
     team.await_waits(false);
-    let own = team.spin_count().unwrap();
     let guardian = guardian(team.corewise.id());
     let daemons = start_daemons(&mut team, 8);
     // The daemons live on: their standard input stays open.
@@ -140,8 +138,7 @@ fn daemons_are_restored(discovery: &str, end: End) {
     }
     await_end(guardian);
     drop(crowd);
-    let is_lowered = |pid: &u32| libgomp::find(&loaded(*pid), own).unwrap().is_empty();
-    let lowered = daemons.iter().filter(|pid| is_lowered(pid)).count();
+    let lowered = daemons.iter().filter(|pid| !spins_as_by_default(**pid)).count();
     assert_eq!(lowered, 0, "of {}; {discovery}, {end:?}", daemons.len());
     if end != End::Normal {
         send(team.pid, Signal::SIGKILL);
@@ -176,11 +173,7 @@ fn nothing_is_written_where_a_library_was() {
     };
     let pid: u32 = line().parse().unwrap();
     assert_eq!(line(), "begins");
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
-    let environment = String::from_utf8_lossy(&environment).into_owned();
-    let value = environment.split('\0').find_map(|entry| entry.strip_prefix("GOMP_SPINCOUNT="));
-    let own: u64 = value.unwrap().parse().unwrap();
-    wait_for(|| libgomp::find(&loaded(pid), own).unwrap().is_empty().then_some(()));
+    wait_for(|| (!spins_as_by_default(pid)).then_some(()));
     let guardian = guardian(run.0.id());
     input.write_all(b"x").unwrap();
     assert_eq!(line(), "filled");
