@@ -1,5 +1,5 @@
 /* Waits for messages for ever, as Open MPI's library does; a line tells each time that it begins to keep its
- * PE meanwhile, or to give way. SIGUSR1 sets the variable as at first. Beside it lie others, which must stay
+ * PE meanwhile, or to yield. SIGUSR1 sets the variable as at first. Beside it lie others, which must stay
  * as they are. */
 #include <sched.h>
 #include <signal.h>
@@ -28,15 +28,15 @@ static void begin_anew(int signal)
 
 int main(void)
 {
-	int told = -1;
+	int reported = -1;
 
 	signal(SIGUSR1, begin_anew);
 	while (neighbours.before && neighbours.after) {
 		int yields = neighbours.yield;
-		if (yields != told) {
-			puts(yields ? "gives way" : "keeps");
+		if (yields != reported) {
+			puts(yields ? "yields" : "keeps");
 			fflush(stdout);
-			told = yields;
+			reported = yields;
 		}
 		if (yields) sched_yield();
 	}

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// So many turns that no thread gives up spinning within this test.
+/// So many turns that no thread stops spinning within this test.
 const FOR_EVER: u64 = 30_000_000_123;
 
 /// Regions, 20 ms apart, within which something must be seen: more than 10 s.
@@ -106,7 +106,7 @@ fn spin_count(program: &Program) -> Variable {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn idle_threads_spin_as_long_as_they_are_told_and_again_as_before() {
+fn idle_threads_spin_as_long_as_is_written_and_again_as_before() {
     let mut program = Program::start("waiting", &[], FOR_EVER);
     program.await_spinning();
     let mut count = spin_count(&program);
@@ -129,7 +129,7 @@ fn a_static_program_with_symbols_is_as_good_and_one_without_is_not_found() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn who_has_ended_or_decided_otherwise_is_left_alone() {
+fn a_program_that_has_ended_or_set_another_value_is_left_alone() {
     let mut program = Program::start("waiting-ended", &[], FOR_EVER);
     let mut ours = spin_count(&program);
     let mut another = spin_count(&program);
@@ -140,9 +140,9 @@ fn who_has_ended_or_decided_otherwise_is_left_alone() {
     assert_eq!(another.write(20), Err(WriteError::Gone));
 }
 
-/// A program that waits as Open MPI's library does, and tells every time that it begins to do otherwise.
+/// A program that waits as Open MPI's library does, and prints a line every time that this changes.
 #[test]
-fn who_waits_for_messages_gives_way_as_soon_as_it_is_told_and_again_no_longer() {
+fn a_process_that_waits_for_messages_yields_at_once_and_again_no_longer() {
     let binary = format!("{}/messages", env!("CARGO_TARGET_TMPDIR"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages.c");
     let compiled = Command::new("cc").args(["-O2", "-rdynamic", "-o", &binary]).arg(source).status();
@@ -153,18 +153,18 @@ fn who_waits_for_messages_gives_way_as_soon_as_it_is_told_and_again_no_longer() 
     let pid = program.child.id();
     let find = || openmpi::find(&Loaded::in_process(pid, &mut HashSet::new()).unwrap());
     assert_eq!(program.next_line(), "keeps\n");
-    let mut give_way = only(find());
+    let mut yields = only(find());
     for _ in 0..2 {
-        give_way.write(openmpi::YIELD).unwrap();
-        assert_eq!(program.next_line(), "gives way\n");
-        assert!(find().is_empty(), "who gives way already needs nothing");
+        yields.write(openmpi::YIELD).unwrap();
+        assert_eq!(program.next_line(), "yields\n");
+        assert!(find().is_empty(), "one that yields already needs nothing");
         // As the library does when it begins, though that is nobody's decision.
         kill(Pid::from_raw(pid as i32), Signal::SIGUSR1).unwrap();
         assert_eq!(program.next_line(), "keeps\n");
     }
-    give_way.write(openmpi::YIELD).unwrap();
-    assert_eq!(program.next_line(), "gives way\n");
-    give_way.give_back().unwrap();
+    yields.write(openmpi::YIELD).unwrap();
+    assert_eq!(program.next_line(), "yields\n");
+    yields.give_back().unwrap();
     assert_eq!(program.next_line(), "keeps\n");
 }
 

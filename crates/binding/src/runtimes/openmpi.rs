@@ -1,12 +1,12 @@
-//! Whether processes of Open MPI give their PEs away while they wait for messages.
+//! Whether processes of Open MPI yield while they wait for messages.
 //!
 //! Problem: they look for messages again and again, and never sleep; by default they keep their PEs
 //! meanwhile, unless mpirun itself has started more of them than there are PEs (`mpi_yield_when_idle`).
-//! Approach: each turn reads an exported variable, so what is written there holds at once. The library sets
-//! it when MPI begins; then it is written to again.
+//! Approach: each iteration reads an exported variable, so what is written there holds at once. The library
+//! sets it when MPI begins; then it is written to again.
 //!
-//! Limits: who gives way is still ready to run, and comes back as soon as the PE is free. MPICH has no such
-//! variable.
+//! Limits: a process that yields is still ready to run, and comes back as soon as the PE is free. MPICH has no
+//! such variable.
 
 use super::loaded::Loaded;
 use super::variable::Variable;
@@ -16,10 +16,10 @@ pub const VARIABLE: &str = "OMPI_MCA_mpi_yield_when_idle";
 
 pub(super) const EXPORTED: &str = "opal_progress_yield_when_idle";
 
-/// What is written so that they give way.
+/// What is written so that they yield.
 pub const YIELD: u64 = 1;
 
-/// The variables of every copy that does not give way.
+/// The variables of every copy that does not yield.
 pub fn find(loaded: &Loaded) -> Vec<Variable> {
     let found = loaded.defining(EXPORTED).filter_map(|(copy, address)| loaded.variable(copy, address, 1));
     found.filter(|variable| variable.own() == 0).collect()

@@ -81,8 +81,7 @@ impl Variable {
         self.write(value)
     }
 
-    /// Writes a value. What stands as at first again was set by the library as it began, not by somebody who
-    /// has decided otherwise.
+    /// Writes a value, also if the library has set its own value again as it began: that is nobody's decision.
     pub fn write(&mut self, value: u64) -> Result<(), WriteError> {
         if value != self.word.own {
             self.word.ours.insert(value);
@@ -100,7 +99,7 @@ impl Variable {
     /// Writes the present value again, if something has restored the own one meanwhile.
     pub fn renew(&mut self) {
         if self.is_changed() {
-            // Who is gone, or has decided otherwise since, needs nothing.
+            // A process that has ended, or set another value since, needs nothing.
             let _ = self.write(self.present);
         }
     }

@@ -187,7 +187,7 @@ pub struct ThreadReport {
     pub l2_misses_per_100_cycles: Option<f64>,
     /// Instructions per cycle.
     pub ipc: Option<f64>,
-    /// Who decides where it runs.
+    /// Whether its user, the thread itself or corewise decides where it runs.
     pub standing: Standing,
     /// When corewise had it bound, and where; the latest ones of very many.
     pub bindings: Vec<Binding>,

@@ -80,12 +80,12 @@ fn where_a_thread_ran_is_told_with_the_share_that_it_ran() {
         EngineConfig::default(),
         [on(0, SECOND / 4), on(0, SECOND / 2), on(0, SECOND / 2), on(1, 3 * SECOND / 2)],
     );
-    let told: Vec<_> = report.threads[0]
+    let spans: Vec<_> = report.threads[0]
         .ran_on
         .iter()
         .map(|r| (r.from_ns / SECOND, r.to_ns / SECOND, r.pe.map(|pe| pe.0), r.share))
         .collect();
-    assert_eq!(told, [(0, 2, Some(0), 0.25), (3, 4, Some(1), 1.0)]);
+    assert_eq!(spans, [(0, 2, Some(0), 0.25), (3, 4, Some(1), 1.0)]);
 }
 
 #[test]
@@ -110,9 +110,9 @@ fn an_application_is_judged_by_its_own_threads_alone() {
         of(1, reading(3, 2 * SECOND)),
     ];
     let report = report(EngineConfig::default(), [threads]);
-    let told: Vec<_> =
+    let spans: Vec<_> =
         report.applications.iter().map(|a| (a.fpu_usage, a.vector_usage, a.cpu_seconds)).collect();
-    assert_eq!(told, [(Some(0.75), Some(0.75), 1.0), (Some(0.25), Some(0.25), 3.0)]);
+    assert_eq!(spans, [(Some(0.75), Some(0.75), 1.0), (Some(0.25), Some(0.25), 3.0)]);
 }
 
 #[test]

@@ -366,7 +366,7 @@ fn history(report: &Report, tid: u32) -> Vec<String> {
     }
     let mut events: Vec<_> = times.into_iter().collect();
     events.sort_by_key(|(_, (first, ..))| *first);
-    let told = events.iter().take(EVENTS_MAX).map(|((what, reason, outcome), (first, last, count))| {
+    let lines = events.iter().take(EVENTS_MAX).map(|((what, reason, outcome), (first, last, count))| {
         let seconds = |ns: &u64| *ns as f64 / 1e9;
         let again = match count {
             1 => String::new(),
@@ -375,7 +375,7 @@ fn history(report: &Report, tid: u32) -> Vec<String> {
         let outcome = outcome.filter(|outcome| *outcome != "done").map(|o| format!(" [{}]", Name(o)));
         format!("{:>9.3} s  {what}: {}{again}{}", seconds(first), Name(reason), outcome.unwrap_or_default())
     });
-    let mut lines: Vec<String> = told.collect();
+    let mut lines: Vec<String> = lines.collect();
     if events.is_empty() {
         lines.push("Nothing.".to_owned());
     }
@@ -388,7 +388,7 @@ fn history(report: &Report, tid: u32) -> Vec<String> {
     lines
 }
 
-/// What was wanted and not done, and who was left alone.
+/// What was wanted and not done, and which threads were left alone.
 fn not_done(report: &Report) -> Vec<String> {
     let mut refused: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in report.decisions.iter().filter_map(|decision| decision.outcome.as_deref()) {
@@ -398,12 +398,12 @@ fn not_done(report: &Report) -> Vec<String> {
     let refused = refused.into_iter().filter(|(_, count)| *count > 0);
     let refused = refused.map(|(outcome, count)| format!("{count} of {all} changes: {}.", Name(outcome)));
     let labels = Labels::of(report);
-    let who = |is_one: &dyn Fn(&ThreadReport) -> bool, why: &str| {
+    let named = |is_one: &dyn Fn(&ThreadReport) -> bool, why: &str| {
         let all: Vec<&ThreadReport> = report.threads.iter().filter(|thread| is_one(thread)).collect();
         let name = |thread: &&ThreadReport| format!("{} {}", Name(&labels.label(thread)), thread.tid);
-        let named: Vec<String> = all.iter().take(NAMES_MAX).map(name).collect();
+        let first: Vec<String> = all.iter().take(NAMES_MAX).map(name).collect();
         let others = more(all.len(), NAMES_MAX, "others");
-        (!all.is_empty()).then(|| format!("{why}: {}{others}.", named.join(", ")))
+        (!all.is_empty()).then(|| format!("{why}: {}{others}.", first.join(", ")))
     };
     let pinned = "Left alone, as they set their own PEs";
     let placed = "Left alone, as their user chose their PEs";
@@ -411,10 +411,10 @@ fn not_done(report: &Report) -> Vec<String> {
     let unknown = "Not judged, as too little is known about their usage";
     let is_judged_by_usage = is_policy(report, &SPREAD) && report.nothing_to_gain.is_none();
     let alone = [
-        who(&|thread| thread.standing == Standing::SelfPinned, pinned),
-        who(&|thread| thread.standing == Standing::UserPlaced, placed),
-        who(&|thread| thread.standing == Standing::StartsPrograms, &starters),
-        who(&|thread| is_judged_by_usage && thread.fpu_class == FpuClass::Unknown, unknown),
+        named(&|thread| thread.standing == Standing::SelfPinned, pinned),
+        named(&|thread| thread.standing == Standing::UserPlaced, placed),
+        named(&|thread| thread.standing == Standing::StartsPrograms, &starters),
+        named(&|thread| is_judged_by_usage && thread.fpu_class == FpuClass::Unknown, unknown),
     ];
     refused.chain(alone.into_iter().flatten()).collect()
 }
@@ -424,13 +424,13 @@ fn waits(report: &Report) -> Vec<String> {
     let waits = &report.waits;
     let spun = waits.spinning_cpu_seconds.filter(|seconds| *seconds >= 0.01);
     let spun = spun.map(|seconds| format!("{} of CPU time was spent busy-waiting.", Seconds(seconds)));
-    let cures = [
+    let changes = [
         (waits.shortened_processes, "Idle threads were made to sleep sooner"),
         (waits.processes_in_turns, "Programs took turns on the PEs"),
     ];
-    let cures = cures.iter().filter(|(count, _)| *count > 0);
+    let changes = changes.iter().filter(|(count, _)| *count > 0);
     let processes = |count: u64| if count == 1 { "process" } else { "processes" };
-    let cures = cures.map(|&(count, what)| format!("{what}, in {count} {}.", processes(count)));
+    let changes = changes.map(|&(count, what)| format!("{what}, in {count} {}.", processes(count)));
     let found = waits.guard.map(|found| format!("Whether that helped: {found}."));
     let team = waits.team_size.map(|size| {
         format!(
@@ -438,7 +438,7 @@ fn waits(report: &Report) -> Vec<String> {
              rounded differently than with more."
         )
     });
-    spun.into_iter().chain(cures).chain(found).chain(team).collect()
+    spun.into_iter().chain(changes).chain(found).chain(team).collect()
 }
 
 #[cfg(test)]
