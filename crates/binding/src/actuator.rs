@@ -49,10 +49,6 @@ pub trait Actuator {
     /// Returns the PEs to which other runs of corewise have bound threads.
     fn taken(&self) -> CpuSet;
 
-    /// Returns how many gangs take turns on the PEs of a process, including those under other runs of
-    /// corewise, without its own gang.
-    fn gangs_beside(&mut self, pid: u32) -> usize;
-
     /// Returns the time until the actuator's own next action is due; `None` if there is none.
     fn due_within(&self) -> Option<Duration>;
 

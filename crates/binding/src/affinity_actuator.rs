@@ -341,10 +341,6 @@ impl Actuator for AffinityActuator {
         self.binder.as_ref().map_or_else(CpuSet::new, Binder::taken)
     }
 
-    fn gangs_beside(&mut self, pid: u32) -> usize {
-        self.binder.as_mut().map_or(0, |binder| binder.gangs_beside(pid))
-    }
-
     fn due_within(&self) -> Option<Duration> {
         self.binder.as_ref()?.due_within()
     }

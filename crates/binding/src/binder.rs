@@ -328,11 +328,6 @@ impl Binder {
         self.turns.join(process, group)
     }
 
-    /// Returns how many gangs take turns on the PEs of a process, without its own gang.
-    pub fn gangs_beside(&mut self, pid: u32) -> usize {
-        self.turns.gangs_beside(pid)
-    }
-
     /// Lets the threads of a process run whenever there is a PE.
     pub fn end_turns(&mut self, pid: u32) -> OutcomeKind {
         if self.turns.leave(&self.token, pid) {

@@ -138,12 +138,6 @@ impl Turns {
         self.members.get(&process.id).is_some_and(|member| member.process == process)
     }
 
-    /// How many gangs take turns on the PEs of a process, without its own gang.
-    pub fn gangs_beside(&mut self, pid: u32) -> usize {
-        self.refresh_gangs();
-        self.gangs.beside(pid, &self.own)
-    }
-
     /// A process takes no turns any more; its threads are normal again. Whether it took any.
     pub fn leave(&mut self, token: &ActToken, pid: u32) -> bool {
         let Some(member) = self.members.remove(&pid) else { return false };

@@ -22,7 +22,7 @@ use corewise_counters::progress::WorkMeter;
 use corewise_counters::{CounterSource, Subjects};
 use corewise_discovery as discovery;
 use corewise_discovery::{Discovery, NewThread, Root};
-use corewise_live::{Application, Ends, LiveWorld, Parts};
+use corewise_live::{Application, Ends, LiveWorld, Parts, Processes};
 use corewise_render::terminal::{describe_error, message};
 use corewise_sys::descriptors::leaving_free;
 use corewise_sys::environment;
@@ -395,8 +395,8 @@ fn watch(
 
     let began = Instant::now();
     let applications = vec![application];
-    let runtimes = runtimes_of(&request.config, guardian.as_ref());
-    let watch = Watch { words: words.clone(), applications, ends, guardian, runtimes, host, began, cpu };
+    let processes = processes_of(&request.config, guardian.as_ref(), began);
+    let watch = Watch { words: words.clone(), applications, ends, guardian, processes, host, began, cpu };
     let start = || {
         waiting.start(&words[0])?;
         Ok(())
@@ -411,8 +411,8 @@ struct Watch {
     applications: Vec<Application>,
     ends: Ends,
     guardian: Option<Guardian>,
-    /// The programs' runtime libraries, if their settings may be changed.
-    runtimes: Option<Runtimes>,
+    /// The processes with several threads, if their waits may be changed.
+    processes: Option<Processes>,
     host: Host,
     began: Instant,
     cpu: CommandCpu,
@@ -428,7 +428,7 @@ impl Watch {
         mut notes: Vec<String>,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<Ended> {
-        let Watch { words, mut applications, ends, guardian, runtimes, host, began, cpu } = self;
+        let Watch { words, mut applications, ends, guardian, processes, host, began, cpu } = self;
         let since = attached.since.saturating_duration_since(began);
         applications.iter_mut().for_each(|application| application.began = Time(0) + since);
         let (sources, dry_run) = (attached.sources(), guardian.is_none());
@@ -440,12 +440,13 @@ impl Watch {
         let work = request.config.guard.filter(|_| !dry_run).map(|_| WorkMeter::default());
         let is_guarded = work.is_some() && request.config.uses_delays();
         // Without a board only placements are guarded.
-        let board = is_guarded.then(SharedBoard::open).transpose().unwrap_or_else(|error| {
+        let mut own_board = is_guarded.then(SharedBoard::open).transpose().unwrap_or_else(|error| {
             notes.push(format!("changes of waits are not guarded: {error}"));
             None
         });
+        let board = own_board.as_ref().map(SharedBoard::try_clone).transpose()?;
         let parts =
-            Parts { applications, ends, discovery, counters, actuator, runtimes, signals, work, board };
+            Parts { applications, ends, discovery, counters, actuator, processes, signals, work, board };
         let mut world = LiveWorld::new(parts, began)?;
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;
@@ -457,6 +458,9 @@ impl Watch {
         let mut failure_told = false;
         let result = control_loop(&mut world, &mut engine, |input, actions, engine| {
             builder.watch(input, actions, engine);
+            if let (Some(board), Some(note)) = (&mut own_board, engine.note()) {
+                board.write(note);
+            }
             if let Some(failure) = engine.policy_failure().filter(|_| !failure_told) {
                 failure_told = true;
                 warn(&mut notes, format!("the policy {}: {failure}", engine.policy_name()));
@@ -486,12 +490,12 @@ impl Watch {
     }
 }
 
-/// Returns the runtime libraries of the programs, if their settings may be changed.
-fn runtimes_of(config: &EngineConfig, guardian: Option<&Guardian>) -> Option<Runtimes> {
+/// Returns the processes of the programs, if their waits may be changed.
+fn processes_of(config: &EngineConfig, guardian: Option<&Guardian>, began: Instant) -> Option<Processes> {
     let guardian = guardian.filter(|_| config.uses_delays())?;
     let mut runtimes = Runtimes::new(config);
     runtimes.may_write(guardian);
-    Some(runtimes)
+    Some(Processes::new(runtimes, began))
 }
 
 /// Restores what earlier runs have left bound.

@@ -3,7 +3,6 @@
 //! The real machine, recordings and simulated machines implement [`World`]. A policy that was tried in one
 //! runs unchanged in the others.
 
-use crate::board::Note;
 use crate::engine::Engine;
 use crate::ids::ThreadId;
 use crate::observe::{EventBatch, EventKind, Input, Observation};
@@ -32,9 +31,6 @@ pub trait World {
     /// Requests progress readings for the threads of the process of `_of`. Worlds that measure progress
     /// anyway need not implement this.
     fn measure(&mut self, _of: ThreadId) {}
-
-    /// Writes what the other runs of the user are to know. Worlds without other runs need not implement this.
-    fn publish(&mut self, _note: &Note) {}
 
     /// Waits until `deadline`, or until a subscribed event happens.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
@@ -95,7 +91,6 @@ fn steps<W: World>(
         } else {
             world.apply(&actions);
             engine.guarded().into_iter().for_each(|thread| world.measure(thread));
-            engine.note().into_iter().for_each(|note| world.publish(note));
         }
         watch(&Input::Observation(observation), &actions, engine);
         if finished {

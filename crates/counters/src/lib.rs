@@ -1,6 +1,7 @@
 //! Per-thread counter readings from one of three sources: hardware counters ([`pmu`]), clock samples of the
 //! instruction pointer ([`sample`]), or none.
 
+pub mod delays;
 pub mod descriptors;
 pub mod none;
 pub mod pmu;

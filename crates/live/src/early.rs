@@ -7,9 +7,9 @@
 //! with the next delay, and the engine goes on from there. Limits: who was held up only before that is in no
 //! report. A process whose parent ends before it is seen is met later.
 
+use crate::Processes;
 use corewise_binding::guardian::Guardian;
-use corewise_binding::runtimes::{PERIOD_IF_DISTURBING, Runtimes};
-use corewise_binding::shared::gangs;
+use corewise_binding::runtimes::Runtimes;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::ProcessDelay;
@@ -17,6 +17,7 @@ use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
 use corewise_core::report::{ChangedProgram, WaitsReport};
 use corewise_core::time::Time;
 use corewise_core::waits::{Cures, Timeslices, Waits};
+use corewise_counters::delays::PERIOD_IF_DISTURBING;
 use corewise_discovery::NewThread;
 use corewise_sys::allowance::Allowance;
 use corewise_sys::clock::own_cpu_time;
@@ -45,9 +46,6 @@ const TOGETHER: Duration = Duration::from_millis(8);
 const BLOCKING_WITHIN: Duration = Duration::from_micros(32);
 /// Over so much CPU time: by then a process has wasted about as much as it costs to get ready.
 const JUDGED_OVER: Duration = Duration::from_millis(400);
-/// Time between two looks whether others take turns.
-const LOOK_FOR_TURNS: Duration = Duration::from_millis(50);
-
 /// How often the threads of processes with short waits block.
 #[derive(Default)]
 struct Blocking(HashMap<ThreadId, Timeslices>);
@@ -76,15 +74,14 @@ pub struct Early {
     /// When a new thread was found last.
     met: Instant,
     allowance: Allowance,
-    runtimes: Runtimes,
+    processes: Processes,
     waits: Waits,
     present: Placement,
     /// The processes whose waits were changed, and their programs.
     changed: BTreeSet<(SettingKind, ThreadId)>,
     programs: BTreeMap<ThreadId, Arc<str>>,
     blocking: Blocking,
-    /// When it was last looked whether others take turns, and whether turns may be better for a process.
-    turns_looked_for: Instant,
+    /// Whether turns may be better for a process.
     turns_may_help: bool,
     /// Whether programs may take turns.
     turns: bool,
@@ -103,14 +100,13 @@ impl Early {
             due: now + LOOK,
             met: now,
             allowance: Allowance::new(COST_MAX),
-            runtimes: Runtimes::new(config),
+            processes: Processes::new(Runtimes::new(config), now),
             // Who spins in code of his own is told by samples.
             waits: Waits::new(Cures { turns: false, ..config.cures }),
             present: Placement::default(),
             changed: BTreeSet::new(),
             programs: BTreeMap::new(),
             blocking: Blocking::default(),
-            turns_looked_for: now,
             turns_may_help: false,
             turns: config.cures.turns,
         }
@@ -132,12 +128,12 @@ impl Early {
 
     /// Whether some process has several threads, so that there may be something to change.
     pub fn has_teams(&self) -> bool {
-        self.runtimes.has_teams()
+        self.processes.meter.has_teams()
     }
 
     /// From now on something may be changed.
     pub fn may_write(&mut self, guardian: &Guardian) {
-        self.runtimes.may_write(guardian);
+        self.processes.runtimes.may_write(guardian);
     }
 
     /// Looks, and changes what is to be changed. Until when to look again.
@@ -147,20 +143,18 @@ impl Early {
         }
         let now = Time(self.began.elapsed().as_nanos() as u64);
         let mut changes = false;
-        for delay in self.runtimes.look() {
+        for delay in self.processes.read() {
             changes |= self.waits.take(&delay, now);
             if delay.spin_count.is_some() {
-                self.turns_may_help |= self.turns && self.blocking.take(&delay);
+                // It blocks often, or other programs take turns beside it.
+                self.turns_may_help |= self.turns && (self.blocking.take(&delay) || delay.other_gangs > 0);
             }
         }
         if changes {
             self.change();
         }
-        if self.turns && !self.turns_may_help && self.turns_looked_for.elapsed() >= LOOK_FOR_TURNS {
-            self.turns_may_help = self.are_turns_taken();
-        }
         let left = self.due.saturating_duration_since(Instant::now());
-        let due = self.runtimes.due_within();
+        let due = self.processes.due_within();
         due.filter(|due| *due < left + TOGETHER).unwrap_or(left)
     }
 
@@ -168,24 +162,24 @@ impl Early {
     /// same, so they may wait in code of their own; or they block so often that short waits waste time; or
     /// other programs take turns.
     pub fn needs_samples(&self) -> bool {
-        self.runtimes.never_sleep() || self.turns_may_help
+        self.processes.meter.is_any_busy_without_yielding() || self.turns_may_help
     }
 
     /// Whether threads that want PEs all the time are delayed.
     pub fn is_delayed(&self) -> bool {
-        self.runtimes.is_any_delayed()
+        self.processes.meter.is_any_busy()
     }
 
-    /// For whoever goes on.
-    pub fn into_runtimes(self) -> Runtimes {
-        self.runtimes
+    /// Returns the processes, for the world that continues.
+    pub fn into_processes(self) -> Processes {
+        self.processes
     }
 
     fn change(&mut self) {
         let mut wanted = Placement::default();
         self.waits.add_to(&mut wanted);
         let actions = self.present.actions_towards(&wanted, []);
-        for outcome in actions.iter().filter_map(|action| self.runtimes.apply(action)) {
+        for outcome in actions.iter().filter_map(|action| self.processes.apply(action)) {
             self.waits.take_outcome(&outcome);
             if let (Change::Set(setting), OutcomeKind::Done) = (&outcome.change, &outcome.result) {
                 self.changed.insert((setting.kind(), outcome.thread));
@@ -194,13 +188,6 @@ impl Early {
             }
         }
         self.present = wanted;
-    }
-
-    /// Whether other programs take turns on the PEs of one with short waits.
-    fn are_turns_taken(&mut self) -> bool {
-        self.turns_looked_for = Instant::now();
-        let mut short = self.changed.iter().filter(|(kind, _)| *kind == SettingKind::SpinCount);
-        short.any(|(_, leader)| gangs::are_turns_taken_beside(leader.tid))
     }
 
     fn meet_new_threads(&mut self) {
@@ -215,14 +202,14 @@ impl Early {
                 for tid in self.proc.threads(pid).ok().flatten().unwrap_or_default() {
                     if self.threads.insert(tid) {
                         let thread = NewThread { tid, pid, creator_tid: None, generation: 0, created: began };
-                        self.runtimes.watch(&thread);
+                        self.processes.meet(&thread);
                         self.met = began;
                     }
                 }
             }
         }
         let calm = self.met.elapsed() / LOOK_WITH_TEAMS_PART;
-        let period = match self.runtimes.gives_way() {
+        let period = match self.processes.meter.yields() {
             Some(true) => LOOK_IF_DISTURBING,
             Some(false) => calm.clamp(LOOK_WITH_TEAMS, LOOK_WITH_TEAMS_MAX),
             None => LOOK,

@@ -2,20 +2,21 @@
 
 pub mod early;
 pub mod policy_command;
+mod processes;
 mod programs;
 mod rounds;
 
+pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
 use corewise_binding::actuator::Actuator;
 use corewise_binding::runtimes::Runtimes;
 use corewise_binding::shared::board::SharedBoard;
-use corewise_core::board::Note;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProcessDelay,
-    ProgressReading, ProgressSource, Standing, Target, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
+    ProgressSource, Standing, Target, ThreadReading,
 };
 use corewise_core::plan::{Action, Change, Outcome};
 use corewise_core::time::Time;
@@ -88,11 +89,11 @@ pub struct Parts {
     pub counters: Box<dyn CounterSource>,
     /// What changes threads.
     pub actuator: Box<dyn Actuator>,
-    /// The programs' runtime libraries, if their settings may be changed.
-    pub runtimes: Option<Runtimes>,
+    /// The processes with several threads, if their waits may be changed.
+    pub processes: Option<Processes>,
     /// Measures progress if the counters do not; `None` if progress is not needed.
     pub work: Option<WorkMeter>,
-    /// What all runs of the user share, if changes of waits are guarded.
+    /// What all runs of the user share, to be read, if changes of waits are guarded.
     pub board: Option<SharedBoard>,
     /// The signals.
     pub signals: Signals,
@@ -201,7 +202,7 @@ impl LiveWorld {
         notes.extend(self.parts.counters.notes());
         notes.extend(self.parts.actuator.notes());
         notes.extend(self.reports.note());
-        notes.extend(self.parts.runtimes.iter().flat_map(Runtimes::notes));
+        notes.extend(self.parts.processes.iter().flat_map(|processes| processes.runtimes.notes()));
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
         notes.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
         notes
@@ -214,7 +215,7 @@ impl LiveWorld {
     }
 
     fn give_back(&mut self) {
-        self.parts.runtimes.iter_mut().for_each(Runtimes::give_back);
+        self.parts.processes.iter_mut().for_each(|processes| processes.runtimes.give_back());
         // Looks at everything once more, and then lets the guardian go.
         self.parts.actuator.give_back();
     }
@@ -228,7 +229,7 @@ impl LiveWorld {
         self.parts.counters.watch(thread);
         self.reports.watch(thread.pid);
         self.parts.actuator.meet(thread);
-        self.parts.runtimes.iter_mut().for_each(|runtimes| runtimes.watch(thread));
+        self.parts.processes.iter_mut().for_each(|processes| processes.meet(thread));
     }
 
     /// Takes in everything that has happened.
@@ -305,21 +306,16 @@ impl LiveWorld {
             }));
         }
         if wanted(EventKind::Delayed) {
-            let Parts { runtimes, actuator, .. } = &mut self.parts;
-            let delays = runtimes.as_mut().map_or_else(Vec::new, Runtimes::look);
-            let told = delays.into_iter().map(|delay| {
-                let other_gangs = actuator.gangs_beside(delay.leader.tid) as u32;
-                ProcessDelay { other_gangs, ..delay }
-            });
-            events.extend(told.map(Event::Delayed));
+            let delays = self.parts.processes.iter_mut().flat_map(Processes::read);
+            events.extend(delays.map(Event::Delayed));
         }
         self.events.extend(events);
     }
 
     /// Threads have ended.
     fn forget(&mut self, ended: &[ThreadId]) {
-        let runtimes = self.parts.runtimes.iter_mut();
-        runtimes.for_each(|runtimes| ended.iter().for_each(|thread| runtimes.forget(*thread)));
+        let processes = self.parts.processes.iter_mut();
+        processes.for_each(|processes| ended.iter().for_each(|thread| processes.forget(*thread)));
     }
 
     fn hears_of_allowed(&self) -> bool {
@@ -478,10 +474,10 @@ impl World for LiveWorld {
                 self.programs.look(facts.id(), &facts.name);
             }
         }
-        let Parts { runtimes, actuator, .. } = &mut self.parts;
-        let of_waits = actions.iter().filter_map(|action| runtimes.as_mut()?.apply(action));
+        let Parts { processes, actuator, .. } = &mut self.parts;
+        let of_waits = actions.iter().filter_map(|action| processes.as_mut()?.apply(action));
         self.outcomes.extend(of_waits);
-        let is_of_threads = |action: &&Action| runtimes.is_none() || !Runtimes::is_ours(action);
+        let is_of_threads = |action: &&Action| processes.is_none() || !Runtimes::is_ours(action);
         let of_threads: Vec<Action> = actions.iter().filter(is_of_threads).cloned().collect();
         self.outcomes.extend(actuator.apply(&of_threads));
         if let Some(woken) = self.woken.take() {
@@ -501,10 +497,6 @@ impl World for LiveWorld {
         if let Some(facts) = self.parts.discovery.facts(of.tid) {
             work.begin(facts.pid, &self.baseline);
         }
-    }
-
-    fn publish(&mut self, note: &Note) {
-        self.parts.board.iter_mut().for_each(|board| board.write(note));
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
@@ -528,7 +520,7 @@ impl World for LiveWorld {
             let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
             if self.watching {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
-                let look = self.parts.runtimes.as_ref().and_then(Runtimes::due_within);
+                let look = self.parts.processes.as_ref().and_then(Processes::due_within);
                 let due = look.into_iter().chain(self.parts.actuator.due_within());
                 let due = due.chain(self.reports.due_within()).min();
                 nap = due.map_or(nap, |within| within.min(nap));

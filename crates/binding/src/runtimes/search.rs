@@ -89,8 +89,8 @@ impl Schedule {
 impl Process {
     /// Whether it is to be looked for runtime libraries now. A process of one thread has no team, so its
     /// libraries matter only when it is delayed.
-    pub(super) fn is_search_due(&mut self, pid: u32, now: Instant, is_delayed: bool) -> bool {
-        if !is_delayed && self.threads.len() < 2 {
+    pub(super) fn is_search_due(&mut self, pid: u32, now: Instant, threads: usize, is_delayed: bool) -> bool {
+        if !is_delayed && threads < 2 {
             return false;
         }
         let has_found = !self.copies.is_empty();
@@ -121,7 +121,7 @@ impl Process {
             }
         };
         let of_waits = if spin { self.search_waits(&loaded, changes) } else { Vec::new() };
-        self.gives_way = self.copies.is_empty() && loaded.defining(names::GIVES_WAY).next().is_some();
+        self.yields = self.copies.is_empty() && loaded.defining(names::GIVES_WAY).next().is_some();
         self.advice = self.advice(&loaded);
         of_waits
     }
@@ -130,7 +130,7 @@ impl Process {
     fn advice(&self, loaded: &Loaded) -> Option<&'static str> {
         let is_chosen = || environment::first_set(loaded.pid, &SIZES).is_some();
         let has_openblas = || loaded.defining(OPENBLAS).next().is_some() && !is_chosen();
-        match (self.copies.is_empty(), self.gives_way) {
+        match (self.copies.is_empty(), self.yields) {
             (false, _) => None,
             (true, true) => Some(OF_LIBOMP),
             (true, false) => has_openblas().then_some(OF_OPENBLAS),

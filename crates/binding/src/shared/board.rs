@@ -47,6 +47,12 @@ impl SharedBoard {
         Ok(SharedBoard { slots: Slots::of(file.try_clone()?, RUNS_MAX), file, written: None })
     }
 
+    /// Returns a second handle of this run, for the one who reads. It does not read what the first one writes,
+    /// for locks belong to the open file, which both share.
+    pub fn try_clone(&self) -> io::Result<SharedBoard> {
+        Self::of(self.file.try_clone()?)
+    }
+
     /// Returns the clock and what the other runs have written.
     pub fn read(&self) -> Board {
         let others = self.slots.others().into_iter();
@@ -129,6 +135,7 @@ mod tests {
         theirs.write(&note(u64::MAX));
         assert_eq!(ours.read().notes, [(0, note(u64::MAX))]);
         assert_eq!(theirs.read().notes, [], "its own is not another's");
+        assert_eq!(theirs.try_clone().unwrap().read().notes, [], "nor for its second handle");
         ours.write(&note(1));
         ours.write(&note(2));
         assert_eq!(theirs.read().notes, [(1, note(2))]);

@@ -37,13 +37,6 @@ pub fn places_in(file: std::fs::File) -> Slots {
     Slots::of(file, PLACES)
 }
 
-/// Returns whether any gang of this user takes turns, or may, on the PEs of a process.
-pub fn are_turns_taken_beside(pid: u32) -> bool {
-    let mut gangs = Gangs::default();
-    gangs.refresh(places().map(|places| places.others()).unwrap_or_default(), now());
-    !gangs.circle(&pes_of(pid)).is_empty()
-}
-
 /// Returns the clock by which gangs take turns, the same for all processes of the machine.
 pub fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has CLOCK_MONOTONIC").into()
@@ -57,6 +50,37 @@ pub fn place(group: i64, process: u32) -> i64 {
 /// Returns the number of the group of a place's gang.
 pub fn group(place: i64) -> i64 {
     place >> PID_BITS
+}
+
+/// Returns the process by which a place's gang is known.
+fn process(place: i64) -> u32 {
+    (place & ((1 << PID_BITS) - 1)) as u32
+}
+
+/// Reads how many gangs take turns, or may, from what all runs of this user share. Without a runtime directory
+/// nothing is shared, and there are none.
+#[derive(Debug)]
+pub struct GangsBeside {
+    places: Slots,
+    gangs: Gangs,
+}
+
+impl GangsBeside {
+    /// Opens what the runs share.
+    pub fn open() -> io::Result<GangsBeside> {
+        Ok(GangsBeside::of(places()?))
+    }
+
+    /// With places of which none is taken here, so that those of this run are read like all others.
+    pub(crate) fn of(places: Slots) -> GangsBeside {
+        GangsBeside { places, gangs: Gangs::default() }
+    }
+
+    /// Returns how many of them are on the PEs of a process, beside its own.
+    pub fn count(&mut self, pid: u32) -> u32 {
+        self.gangs.refresh(self.places.others(), now());
+        self.gangs.beside(pid) as u32
+    }
 }
 
 /// The gangs of all corewise of a user, by their places, with their PEs.
@@ -76,7 +100,7 @@ impl Gangs {
         if is_same && self.second == now.as_secs() {
             return;
         }
-        let pes = |place: i64| pes_of((place & ((1 << PID_BITS) - 1)) as u32);
+        let pes = |place: i64| pes_of(process(place));
         *self = Gangs {
             all: places.into_iter().map(|place| (place, pes(place))).collect(),
             second: now.as_secs(),
@@ -84,15 +108,14 @@ impl Gangs {
         };
     }
 
-    /// Returns how many there are on the PEs of a process, beside its own gang; `own` has the places of this
-    /// corewise's gangs.
-    pub fn beside(&mut self, pid: u32, own: &BTreeMap<u32, i64>) -> usize {
+    /// Returns how many there are on the PEs of a process, beside its own gang.
+    pub fn beside(&mut self, pid: u32) -> usize {
         if let Some(&count) = self.beside.get(&pid) {
             return count;
         }
         let leader = leader_of(pid);
         let circle = if self.all.is_empty() { Vec::new() } else { self.circle(&pes_of(leader)) };
-        let count = circle.iter().filter(|place| Some(*place) != own.get(&leader)).count();
+        let count = circle.into_iter().filter(|place| process(*place) != leader).count();
         self.beside.insert(pid, count);
         count
     }

@@ -43,6 +43,10 @@ fn turns(file: &tempfile::NamedTempFile) -> Turns {
     Turns::of(gangs::places_in(file.reopen().unwrap()), true)
 }
 
+fn beside(file: &tempfile::NamedTempFile) -> gangs::GangsBeside {
+    gangs::GangsBeside::of(gangs::places_in(file.reopen().unwrap()))
+}
+
 /// Waits until a turn begins, and lets each take it in.
 fn next_turn(all: &mut [&mut Turns]) {
     std::thread::sleep(all[0].due_within().unwrap() + TURN / 10);
@@ -58,8 +62,9 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     ours.join(sleepers[0].task(), None);
     next_turn(&mut [&mut ours]);
     assert_eq!(sleepers[0].policy(), NORMAL, "alone, it always has its turn");
-    let beside = |turns: &mut Turns| [0, 2].map(|index: usize| turns.gangs_beside(sleepers[index].0.id()));
-    assert_eq!(beside(&mut ours), [0, 1]);
+    let mut beside = beside(&file);
+    let mut of_two = || [0, 2].map(|index: usize| beside.count(sleepers[index].0.id()));
+    assert_eq!(of_two(), [0, 1]);
     ours.join(sleepers[1].task(), None);
     theirs.join(sleepers[2].task(), None);
     assert_eq!([ours.refresh_gangs(), theirs.refresh_gangs()], [3; 2]);
@@ -73,7 +78,7 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
             had_turn[its] = true;
         }
     }
-    assert_eq!((beside(&mut ours), beside(&mut theirs)), ([2, 3], [3, 2]), "each knows its own");
+    assert_eq!(of_two(), [2, 2], "a gang is not beside itself");
     drop(theirs);
     // Locks go with their holder; a process that another test has just forked holds them until it executes.
     while ours.refresh_gangs() != 2 {
@@ -102,13 +107,15 @@ fn gangs_on_different_pes_take_no_turns_with_each_other() {
         next_turn(&mut [&mut ours, &mut theirs]);
         assert_eq!(policies(), [NORMAL; 2]);
     }
-    assert_eq!([ours.gangs_beside(sleepers[0].0.id()), ours.gangs_beside(sleepers[1].0.id())], [0, 1]);
+    let mut beside = beside(&file);
+    let mut of_all = || sleepers.each_ref().map(|sleeper| beside.count(sleeper.0.id()));
+    assert_eq!(of_all(), [0, 0]);
     // The other may use all PEs again, which is seen within a second.
     mask::set(&token, sleepers[1].0.id(), &affinity::get(0).unwrap()).unwrap();
     while policies() == [NORMAL; 2] {
         next_turn(&mut [&mut ours, &mut theirs]);
     }
-    assert_eq!(ours.gangs_beside(sleepers[0].0.id()), 1);
+    assert_eq!(of_all(), [1, 1]);
     ours.leave(&token, sleepers[0].0.id());
     theirs.leave(&token, sleepers[1].0.id());
     assert_eq!(policies(), [NORMAL; 2]);

@@ -14,7 +14,7 @@
 
 use super::{
     Attached, CommandCpu, Ended, Knowledge, SessionRequest, Watch, attach_running, children, guard, nested,
-    own_processes, runtimes_of, user_decides_waits, warn,
+    own_processes, processes_of, user_decides_waits, warn,
 };
 use anyhow::{Context, Result, bail};
 use corewise_binding::guardian::Guardian;
@@ -119,16 +119,16 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
             return Ok(unwatched(signals.follow(command).context(CANNOT_FOLLOW)?, None, NOT_POSSIBLE));
         }
     };
-    let runtimes = match early {
-        Some(early) => Some(early.into_runtimes()),
-        None => runtimes_of(&request.config, guardian.as_ref()),
+    let processes = match early {
+        Some(early) => Some(early.into_processes()),
+        None => processes_of(&request.config, guardian.as_ref(), began),
     };
     let watch = Watch {
         applications: vec![Application::new(Target::Command, &request.name(), command.as_raw() as u32)],
         words,
         ends: Ends::WithCommand { command, wait: false },
         guardian,
-        runtimes,
+        processes,
         host: host::read(Path::new("/")),
         began,
         cpu,

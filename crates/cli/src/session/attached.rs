@@ -2,8 +2,8 @@
 //! with every mask restored while they keep running.
 
 use super::{
-    CommandCpu, Ended, SessionRequest, Watch, attach_running, guard, nested, own_processes, recover,
-    runtimes_of,
+    CommandCpu, Ended, SessionRequest, Watch, attach_running, guard, nested, own_processes, processes_of,
+    recover,
 };
 use anyhow::{Context, Result, bail};
 use corewise_core::observe::Target;
@@ -87,15 +87,16 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
     let roots = targets.iter().map(Attachable::root).collect();
     let attached = attach_running(&request, roots, own, &mut notes, &|| Ok(()))?;
     // They were started without a value of ours by which libgomp's variable could be found.
-    let runtimes = runtimes_of(&request.config, guardian.as_ref());
+    let began = Instant::now();
+    let processes = processes_of(&request.config, guardian.as_ref(), began);
     let watch = Watch {
         words: targets.iter().map(Attachable::words).collect(),
         applications: targets.iter().map(Attachable::application).collect(),
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
         guardian,
-        runtimes,
+        processes,
         host: host::read(Path::new("/")),
-        began: Instant::now(),
+        began,
         cpu: CommandCpu::default(),
     };
     watch.run(request, signals, attached, notes, || Ok(()))

@@ -1,0 +1,221 @@
+//! How long the threads of processes run, and how long they wait for a PE.
+//!
+//! Problem: where programs share PEs, a thread that is ready to run waits for one. Whether that costs anything,
+//! and what to do about it, is decided in [`corewise_core::waits`]. Approach: the scheduler adds up for each
+//! thread how long it ran and how long it waited (`schedstat`). These times are added up for every process
+//! with several threads, at a [`Cadence`]: often after something has happened, rarely while all is calm. What a
+//! quota of a control group took ([`Throttling`]) gives nobody else a PE, and what corewise itself took, most
+//! of it at the start, is not what others need; both are left out of the waiting time. How idle the PEs of a
+//! process are is read only while its waits are changed.
+//!
+//! Limits: the kernel reports the waiting time of a thread when its wait is over. A process with thousands of
+//! threads is read less often, so that reading costs no more than [`COST_MAX`] in the long run.
+
+mod process;
+
+use corewise_core::cadence::Cadence;
+use corewise_core::ids::{PeId, ThreadId};
+use corewise_core::observe::{IdleWaits, ProcessReading};
+use corewise_core::time::Time;
+use corewise_core::waits::DELAYED_FROM;
+use corewise_discovery::NewThread;
+use corewise_sys::allowance::Allowance;
+use corewise_sys::clock::own_cpu_time;
+#[cfg(doc)]
+use corewise_sys::limits::Throttling;
+use corewise_sys::proc::Proc;
+use corewise_sys::proc::pe_times::PeTimes;
+use process::Process;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The least time between two readings, by their [`Cadence`].
+pub const PERIOD_MIN: Duration = Duration::from_millis(5);
+/// The longest time between two readings.
+pub const PERIOD_MAX: Duration = Duration::from_millis(50);
+/// The time between two readings if all threads yield while they spin: how they share the PEs depends on every
+/// disturbance.
+pub const PERIOD_IF_DISTURBING: Duration = Duration::from_millis(250);
+
+/// The share of a PE that reading may cost in the long run.
+pub const COST_MAX: f64 = 0.002;
+
+/// Time between two readings of idle time, which the kernel counts in ticks of 10 ms.
+const IDLE_READ_AFTER: Duration = Duration::from_millis(100);
+
+/// The files of this many threads are kept open at most, as descriptors are few.
+const KEPT_OPEN_MAX: usize = 256;
+
+/// What one reading shows of a process with several threads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Look {
+    /// Its times so far.
+    pub reading: ProcessReading,
+    /// Its threads; 0 if the process is gone.
+    pub threads: usize,
+    /// Whether it is over, although threads of it may still be seen: it must not be reported any more.
+    pub is_over: bool,
+    /// The share of the time since the last reading in which its threads wanted a PE but waited for it, 0..1.
+    pub waiting_share: f64,
+}
+
+/// Reads how long the threads of processes run and wait; see the module documentation.
+#[derive(Debug)]
+pub struct DelayMeter {
+    proc: Proc,
+    /// The start of the time that readings have.
+    began: Instant,
+    processes: BTreeMap<u32, Process>,
+    kept_open: usize,
+    cadence: Cadence,
+    /// When the next reading is due.
+    due: Instant,
+    /// The times of all PEs when they were last read, while waits are changed.
+    pe_times: Option<(Instant, BTreeMap<PeId, PeTimes>)>,
+    /// The CPU time that readings may take.
+    allowance: Allowance,
+}
+
+impl DelayMeter {
+    /// Creates a meter without processes. Its readings have the time since `began`.
+    pub fn new(began: Instant) -> DelayMeter {
+        let now = Instant::now();
+        DelayMeter {
+            proc: Proc::own(),
+            began,
+            processes: BTreeMap::new(),
+            kept_open: 0,
+            cadence: Cadence::new(PERIOD_MIN, PERIOD_MAX, Time(0) + now.duration_since(began)),
+            due: now + PERIOD_MIN,
+            pe_times: None,
+            allowance: Allowance::new(COST_MAX),
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(0) + self.began.elapsed()
+    }
+
+    /// Registers a thread.
+    pub fn watch(&mut self, thread: &NewThread) {
+        let leads = thread.tid == thread.pid;
+        let leader = ThreadId { tid: thread.pid, generation: if leads { thread.generation } else { 0 } };
+        let process = self.processes.entry(thread.pid).or_insert_with(|| Process::new(leader));
+        if leads {
+            process.set_leader(leader);
+        }
+        let keep = self.kept_open < KEPT_OPEN_MAX;
+        if process.watch(&self.proc, thread.tid, keep) {
+            self.kept_open += usize::from(keep);
+        }
+        if process.threads() == 2 {
+            process.begin_team();
+            self.cadence.note_event(self.now());
+            self.due = self.due.min(Instant::now() + PERIOD_MIN);
+        }
+    }
+
+    /// Takes note that a thread has ended. The kernel shows the times of a process until its parent waits for
+    /// it; they must not be reported any more.
+    pub fn forget(&mut self, thread: ThreadId) {
+        let Some(process) = self.processes.get_mut(&thread.tid).filter(|known| known.is(thread)) else {
+            return;
+        };
+        process.is_over = true;
+        if process.threads() < 2 {
+            self.kept_open -= process.kept_open();
+            self.processes.remove(&thread.tid);
+        }
+    }
+
+    /// Takes note of how the idle threads of a process wait, and whether that was changed.
+    pub fn set_waits(&mut self, pid: u32, waits: IdleWaits, are_changed: bool) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.waits = waits;
+        if process.set_changed(are_changed) {
+            self.cadence.note_event(Time(0) + self.began.elapsed());
+        }
+    }
+
+    /// Returns whether a process has several threads.
+    pub fn has_teams(&self) -> bool {
+        self.teams().next().is_some()
+    }
+
+    fn teams(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values().filter(|process| process.threads() > 1)
+    }
+
+    /// Returns whether all processes with several threads have a runtime whose threads yield while they spin;
+    /// `None` if there is no such process.
+    pub fn yields(&self) -> Option<bool> {
+        self.has_teams().then(|| self.teams().all(Process::yields))
+    }
+
+    /// Returns whether threads that want PEs all the time wait for PEs.
+    pub fn is_any_busy(&self) -> bool {
+        self.processes.values().any(|process| process.is_busy)
+    }
+
+    /// The same, and they do not yield: they may spin in code of their own, which samples show.
+    pub fn is_any_busy_without_yielding(&self) -> bool {
+        self.processes.values().any(|process| process.is_busy && !process.yields())
+    }
+
+    /// Returns the time until the next reading is due; `None` while no process has several threads.
+    pub fn due_within(&self) -> Option<Duration> {
+        self.has_teams().then(|| self.due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Reads all processes, if a reading is due.
+    pub fn read(&mut self) -> Vec<Look> {
+        if self.due_within().is_none_or(|within| !within.is_zero()) {
+            return Vec::new();
+        }
+        let cpu_before = own_cpu_time();
+        let now = self.now();
+        self.read_idle_time();
+        let mut looks = Vec::new();
+        let (mut kept_open, mut is_eventful) = (0, false);
+        self.processes.retain(|_, process| {
+            let (reading, waiting_share) = process.read(now);
+            kept_open += process.kept_open();
+            // Frequent readings of threads that yield while they spin would only disturb them.
+            is_eventful |= process.note_delay(waiting_share >= DELAYED_FROM) && !process.yields();
+            looks.push(Look { reading, threads: process.threads(), is_over: process.is_over, waiting_share });
+            process.threads() > 0
+        });
+        self.kept_open = kept_open;
+        if is_eventful {
+            self.cadence.note_event(now);
+        }
+        // Not by the clock: where PEs are contended, corewise waits for one, too.
+        let affordable = self.allowance.spend(own_cpu_time() - cpu_before);
+        self.due = Instant::now() + self.period().max(affordable);
+        looks
+    }
+
+    fn period(&self) -> Duration {
+        if self.yields() == Some(true) { PERIOD_IF_DISTURBING } else { self.cadence.within(self.now()) }
+    }
+
+    /// Adds up the idle time of the PEs of each process whose waits are changed, if that is due.
+    fn read_idle_time(&mut self) {
+        if !self.teams().any(Process::is_changed) {
+            self.pe_times = None;
+            return;
+        }
+        if self.pe_times.as_ref().is_some_and(|(at, _)| at.elapsed() < IDLE_READ_AFTER) {
+            return;
+        }
+        let times = self.proc.pe_times();
+        if let Some((_, before)) = &self.pe_times {
+            let idle_of = |pe: &PeId| Some(times.get(pe)?.since(before.get(pe)?).idle);
+            self.processes.values_mut().for_each(|process| process.add_idle_time(idle_of));
+        }
+        self.pe_times = Some((Instant::now(), times));
+    }
+}
+
+#[cfg(test)]
+mod tests;

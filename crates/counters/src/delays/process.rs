@@ -1,0 +1,242 @@
+//! The times of one process: the sums over its threads, without what quotas and corewise itself took.
+
+use corewise_core::cpuset::CpuSet;
+use corewise_core::ids::{PeId, ThreadId};
+use corewise_core::observe::{IdleWaits, ProcessReading};
+use corewise_core::time::Time;
+use corewise_core::waits::DELAYED_FROM;
+use corewise_sys::affinity;
+use corewise_sys::clock::process_cpu_time;
+use corewise_sys::limits::Throttling;
+use corewise_sys::proc::pe_times::TICK;
+use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The minimum time over which it is judged whether threads want PEs all the time, and the share from which on
+/// they do.
+const BUSY_FOR: Duration = Duration::from_millis(50);
+const BUSY_MIN: f64 = 0.85;
+
+/// Time between two readings of the masks of its threads, and the number of threads whose masks are read.
+const MASKS_READ_AFTER: Duration = Duration::from_secs(1);
+const MASKS_MAX: usize = 64;
+
+/// A process that is read.
+#[derive(Debug)]
+pub(super) struct Process {
+    sums: ProcessReading,
+    threads: HashMap<u32, Watched>,
+    pub waits: IdleWaits,
+    are_waits_changed: bool,
+    /// Whether its first thread has ended.
+    pub is_over: bool,
+    was_delayed: bool,
+    /// Whether its threads wanted PEs all the time lately, and waited for them.
+    pub is_busy: bool,
+    demand: Demand,
+    /// The PEs that its threads may use, and when that was read.
+    pes: Option<(CpuSet, Instant)>,
+    /// Its idle time so far; to be reported once if it is new.
+    idle_ns: u64,
+    is_idle_time_new: bool,
+    /// The CPU time of corewise at the last reading.
+    by_us: Duration,
+    throttling: Throttling,
+    /// How long quotas have kept it from its PEs that its threads have not yet been seen to wait.
+    unseen_throttled_ns: u64,
+}
+
+/// A thread and its last times.
+#[derive(Debug)]
+struct Watched {
+    file: SchedstatFile,
+    last: Schedstat,
+}
+
+/// The time for which threads wanted PEs, and how much of that they waited, since an instant.
+#[derive(Debug)]
+struct Demand {
+    since: Instant,
+    wanted_ns: u64,
+    waited_ns: u64,
+}
+
+impl Demand {
+    fn begin() -> Demand {
+        Demand { since: Instant::now(), wanted_ns: 0, waited_ns: 0 }
+    }
+}
+
+impl Process {
+    pub fn new(leader: ThreadId) -> Process {
+        Process {
+            sums: ProcessReading {
+                leader,
+                at: Time(0),
+                threads: 0,
+                pes: 0,
+                run_ns: 0,
+                wait_ns: 0,
+                throttled_ns: 0,
+                timeslices: Some(0),
+                idle_ns: None,
+                waits: IdleWaits::Fixed,
+                other_gangs: 0,
+            },
+            threads: HashMap::new(),
+            waits: IdleWaits::Fixed,
+            are_waits_changed: false,
+            is_over: false,
+            was_delayed: false,
+            is_busy: false,
+            demand: Demand::begin(),
+            pes: None,
+            idle_ns: 0,
+            is_idle_time_new: false,
+            by_us: process_cpu_time(),
+            throttling: Throttling::default(),
+            unseen_throttled_ns: 0,
+        }
+    }
+
+    /// Whether this is its first thread.
+    pub fn is(&self, leader: ThreadId) -> bool {
+        self.sums.leader == leader
+    }
+
+    pub fn set_leader(&mut self, leader: ThreadId) {
+        self.sums.leader = leader;
+    }
+
+    /// Begins to read a thread, unless it has ended; with `keep` its file stays open.
+    pub fn watch(&mut self, proc: &Proc, tid: u32, keep: bool) -> bool {
+        let Ok(Some(file)) = proc.schedstat(self.sums.leader.tid, tid, keep) else { return false };
+        let Ok(Some(last)) = file.read() else { return false };
+        self.threads.insert(tid, Watched { file, last });
+        true
+    }
+
+    /// The number of its threads.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// How many files of its threads are kept open.
+    pub fn kept_open(&self) -> usize {
+        self.threads.values().filter(|thread| matches!(thread.file, SchedstatFile::Open(_))).count()
+    }
+
+    pub fn yields(&self) -> bool {
+        self.waits == IdleWaits::Yield
+    }
+
+    pub fn is_changed(&self) -> bool {
+        self.are_waits_changed
+    }
+
+    /// It has its second thread: what the first did alone does not count.
+    pub fn begin_team(&mut self) {
+        self.throttling = Throttling::of(Path::new("/"), self.sums.leader.tid);
+        let so_far = self.sums;
+        self.read(Time(0));
+        (self.sums, self.demand) = (so_far, Demand::begin());
+    }
+
+    /// Takes note of whether its waits are changed; whether that is new.
+    pub fn set_changed(&mut self, are_changed: bool) -> bool {
+        let is_new = std::mem::replace(&mut self.are_waits_changed, are_changed) != are_changed;
+        if is_new {
+            self.demand = Demand::begin();
+        }
+        is_new
+    }
+
+    /// Takes note of whether it was delayed since the last reading. Whether that is an event: it began or ended
+    /// to be, or nothing is done about it.
+    pub fn note_delay(&mut self, is_delayed: bool) -> bool {
+        let was_delayed = std::mem::replace(&mut self.was_delayed, is_delayed);
+        is_delayed != was_delayed || is_delayed && !self.are_waits_changed
+    }
+
+    /// Returns its times so far, and the share of waiting in what its threads wanted since the last reading.
+    pub fn read(&mut self, now: Time) -> (ProcessReading, f64) {
+        let (mut run_ns, mut wait_ns, mut timeslices, mut active) = (0, 0, 0, 0);
+        self.threads.retain(|_, watched| {
+            let Ok(Some(now)) = watched.file.read() else { return false };
+            run_ns += now.run_ns.saturating_sub(watched.last.run_ns);
+            wait_ns += now.wait_ns.saturating_sub(watched.last.wait_ns);
+            timeslices += now.timeslices.saturating_sub(watched.last.timeslices);
+            active += u32::from(now != watched.last);
+            watched.last = now;
+            true
+        });
+        let throttled_ns = self.throttled(wait_ns);
+        let by_us = process_cpu_time();
+        let taken_by_us = by_us.saturating_sub(self.by_us).as_nanos() as u64;
+        self.by_us = by_us;
+        wait_ns = (wait_ns - throttled_ns).saturating_sub(taken_by_us);
+        self.judge_demand(run_ns + throttled_ns, wait_ns);
+        let sums = &mut self.sums;
+        (sums.run_ns, sums.wait_ns) = (sums.run_ns + run_ns, sums.wait_ns + wait_ns);
+        sums.throttled_ns += throttled_ns;
+        sums.timeslices = sums.timeslices.map(|so_far| so_far + timeslices);
+        let is_idle_time_new = std::mem::take(&mut self.is_idle_time_new);
+        let reading = ProcessReading {
+            at: now,
+            threads: active,
+            pes: self.pes().len() as u32,
+            idle_ns: is_idle_time_new.then_some(self.idle_ns),
+            waits: self.waits,
+            ..self.sums
+        };
+        (reading, if wait_ns == 0 { 0.0 } else { wait_ns as f64 / (run_ns + wait_ns) as f64 })
+    }
+
+    /// Adds what `idle_of` has of its PEs, in ticks.
+    pub fn add_idle_time(&mut self, idle_of: impl Fn(&PeId) -> Option<u64>) {
+        if self.are_waits_changed {
+            let ticks: u64 = self.pes().iter().filter_map(|pe| idle_of(&pe)).sum();
+            self.idle_ns += ticks * TICK.as_nanos() as u64;
+            self.is_idle_time_new = true;
+        }
+    }
+
+    /// The PEs that its threads may use.
+    fn pes(&mut self) -> &CpuSet {
+        if self.pes.as_ref().is_none_or(|(_, at)| at.elapsed() >= MASKS_READ_AFTER) {
+            // A thread that has ended has no mask.
+            let masks = self.threads.keys().take(MASKS_MAX).filter_map(|tid| affinity::get(*tid).ok());
+            let pes = masks.fold(CpuSet::new(), |pes, mask| pes.union(&mask));
+            self.pes = Some((pes, Instant::now()));
+        }
+        &self.pes.as_ref().expect("it was just read").0
+    }
+
+    /// How much of what its threads waited was caused by their quota: as if one of them had waited for each PE
+    /// that a quota closed. The waiting time of a thread is known when it runs again, at the latest by the next
+    /// reading.
+    fn throttled(&mut self, wait_ns: u64) -> u64 {
+        let new = self.throttling.since_last().as_nanos() as u64;
+        let all = self.unseen_throttled_ns + new;
+        let waited = wait_ns.min(all);
+        self.unseen_throttled_ns = new.min(all - waited);
+        waited
+    }
+
+    /// Judges whether its threads want PEs all the time, by how long they ran or waited for nobody else, and how
+    /// long they waited for others.
+    fn judge_demand(&mut self, without_others_ns: u64, wait_ns: u64) {
+        let Demand { since, wanted_ns, waited_ns } = &mut self.demand;
+        (*wanted_ns, *waited_ns) = (*wanted_ns + without_others_ns + wait_ns, *waited_ns + wait_ns);
+        let elapsed = since.elapsed();
+        if elapsed < BUSY_FOR || self.threads.len() < 2 {
+            return;
+        }
+        let share = *wanted_ns as f64 / (elapsed.as_nanos() as f64 * self.threads.len() as f64);
+        let waited = *waited_ns as f64 / *wanted_ns as f64;
+        self.is_busy = share >= BUSY_MIN && waited >= DELAYED_FROM;
+        self.demand = Demand::begin();
+    }
+}
