@@ -6,21 +6,22 @@
 //! for it. It lives in a session of its own, out of reach of the terminal's signals, and is a [`helper`]:
 //! neither followed nor waited for.
 //!
-//! Over the socket it receives what a journal cannot hold ([`Message`]): the BPF programs that follow the
-//! threads, if there are any (they then outlive corewise and know every thread that inherited a change), and
-//! the memory of the programs that corewise writes to, which not everybody may open who may have it.
+//! Over the socket it receives what a journal cannot hold ([`super::changes`]): the BPF programs that follow
+//! the threads, if there are any (they then outlive corewise and know every thread that inherited a change),
+//! and the memory of the programs that corewise writes to, which not everybody may open who may have it.
 //!
 //! While programs take turns, it also looks at corewise: if corewise is stopped, nobody would end the turn of
 //! the program that has it, and the others would wait for as long. It makes them normal until corewise goes
 //! on.
 
 use super::act_token::ActToken;
+use super::changes::{Changes, Message};
 use super::journal::{self, Journal};
-use super::ledger::{Entry, Ledger};
+use super::ledger::Ledger;
 use super::members::{ByParentage, Members};
 use super::restore::{Remains, make_all_normal, restore};
 use super::sched_policy;
-use super::word::{Memories, Word};
+use super::word::Memories;
 use corewise_core::plan::TURN;
 use corewise_discovery::followed::Followed;
 use corewise_sys::helper;
@@ -29,14 +30,10 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
-    socketpair,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair,
 };
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::io::{self, IoSliceMut, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the guardian tries to restore everything.
@@ -53,33 +50,6 @@ const MESSAGE_MAX: usize = 64;
 pub struct Guardian {
     changes: Changes,
     notes: Vec<String>,
-}
-
-/// The record of what corewise changes, shared by all of its parts that change something.
-#[derive(Debug, Clone)]
-pub struct Changes(Arc<Mutex<Record>>);
-
-#[derive(Debug)]
-struct Record {
-    guardian: Task,
-    socket: OwnedFd,
-    journal: Journal,
-    /// Why changes would not be restored after a crash: nothing more may be changed then.
-    failure: Option<String>,
-    is_there: bool,
-    /// The process whose memory was handed over last, with the number of its program.
-    handed_over: Option<(Task, u64)>,
-}
-
-/// What the guardian is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Message {
-    /// The followed threads, with the descriptors of their programs.
-    Followed,
-    /// The memory of a process, with its descriptor.
-    Memory(Task),
-    /// Whether programs take turns from now on.
-    Turns(bool),
 }
 
 impl Guardian {
@@ -104,7 +74,7 @@ impl Guardian {
         let unnamed = |why| {
             format!("{why}: if corewise and its guardian are both killed, what was changed stays changed")
         };
-        let changes = Changes::new(Record::new(guardian, socket, journal));
+        let changes = Changes::new(guardian, socket, journal);
         Ok(Guardian { changes, notes: why_unnamed.map(unnamed).into_iter().collect() })
     }
 
@@ -114,173 +84,36 @@ impl Guardian {
         let (socket, ear) = pair().unwrap();
         // Keep it open to the end of the test: sending to a closed socket is an error.
         std::mem::forget(ear);
-        let record = Record::new(Task::own().unwrap(), socket, Journal::without_name().unwrap());
-        Guardian { changes: Changes::new(record), notes: Vec::new() }
+        let changes = Changes::new(Task::own().unwrap(), socket, Journal::without_name().unwrap());
+        Guardian { changes, notes: Vec::new() }
     }
 
     /// Returns the guardian with a journal that can hold nothing more, for tests.
     #[cfg(test)]
     pub fn without_space(self) -> Guardian {
-        self.changes.record().journal.limit = 0;
+        self.changes.take_space();
         self
     }
 
     /// Returns the guardian's process.
     pub fn process(&self) -> Task {
-        self.changes.record().guardian
+        self.changes.guardian()
     }
 
-    /// Hands over the kernel's list of the followed threads, if there is one. Without it, the guardian
-    /// searches threads that inherited a change by their parents.
-    pub fn hand_over(&mut self, followed: &Followed) {
-        let descriptors: Vec<_> = followed.descriptors().map(|fd| fd.as_raw_fd()).collect();
-        let mut record = self.changes.record();
-        if let Err(error) = record.send(Message::Followed, &descriptors) {
-            let failure = format!("cannot hand the followed threads over to the guardian: {error}");
-            record.failure.get_or_insert(failure);
-        }
-    }
-
-    /// Returns the record of changes, for everybody who changes something.
+    /// Returns the record of changes, for everything that changes something.
     pub fn changes(&self) -> Changes {
         self.changes.clone()
     }
 
-    /// Writes a change that is about to be made into the journal.
-    pub fn write(&mut self, entry: &Entry) {
-        self.changes.record().write(entry);
-    }
-
-    /// Returns everything that was changed.
-    pub fn ledger(&self) -> Ledger {
-        self.changes.record().journal.ledger().clone()
-    }
-
-    /// Lets the guardian know whether programs take turns.
-    pub fn note_turns(&self, are_taken: bool) {
-        // A guardian that cannot be reached is gone, which the next look shows.
-        let _ = self.changes.record().send(Message::Turns(are_taken), &[]);
-    }
-
-    /// Returns why nothing may be changed any more, if so.
-    pub fn failure(&self) -> Option<String> {
-        self.changes.record().failure.clone()
-    }
-
-    /// Checks that the guardian process exists and is not stopped.
-    pub fn look(&mut self) {
-        self.changes.record().look();
-    }
-
-    /// Returns whether the guardian was running at the last check.
-    pub fn is_there(&self) -> bool {
-        self.changes.record().is_there
-    }
-
     /// Returns notes for the user.
     pub fn notes(&self) -> Vec<String> {
-        let failure = self.failure().map(|why| format!("{why}: from then on nothing was bound"));
+        let failure = self.changes.failure().map(|why| format!("{why}: from then on nothing was bound"));
         self.notes.iter().cloned().chain(failure).collect()
     }
 
     /// Ends the guardian and deletes the journal, after everything was restored.
     pub fn dismiss(self) {
-        let mut record = self.changes.record();
-        record.write(&Entry::Done);
-        record.journal.close();
-        record.failure.get_or_insert("the run is over".to_owned());
-    }
-}
-
-impl Changes {
-    fn new(record: Record) -> Changes {
-        Changes(Arc::new(Mutex::new(record)))
-    }
-
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records a word that is about to be written to, with the values that it may have from now on; says why
-    /// that is not possible, and it must not be written then. `memory` is its program's.
-    pub fn record_word(&self, word: &Word, memory: &File) -> Result<(), String> {
-        let mut record = self.record();
-        record.look();
-        let program = (word.process, word.program);
-        if record.failure.is_none() && record.handed_over != Some(program) {
-            // Without it the guardian opens the memory itself, which it may not be permitted to.
-            let _ = record.send(Message::Memory(word.process), &[memory.as_raw_fd()]);
-            record.handed_over = Some(program);
-        }
-        record.write(&Entry::Word(word.clone()));
-        record.failure.clone().map_or(Ok(()), Err)
-    }
-
-    /// Restores the words of a new process that was forked while they were changed. Returns whether there was
-    /// one.
-    pub fn restore_fork(&self, pid: u32) -> bool {
-        let record = self.record();
-        let words = record.journal.ledger().words();
-        if words.is_empty() {
-            return false;
-        }
-        // Whoever has ended meanwhile needs nothing.
-        let Ok(Some(process)) = Task::of(pid) else { return false };
-        let forked = Word::in_fork(words, process).into_iter();
-        forked.filter(|word| word.restore(None) == Ok(true)).count() > 0
-    }
-}
-
-impl Record {
-    fn new(guardian: Task, socket: OwnedFd, journal: Journal) -> Record {
-        Record { guardian, socket, journal, failure: None, is_there: true, handed_over: None }
-    }
-
-    fn write(&mut self, entry: &Entry) {
-        if let Err(error) = self.journal.write(entry) {
-            let path = self.journal.path().unwrap_or(Path::new("the journal of changes")).display();
-            self.failure.get_or_insert(format!("cannot write {path}: {error}"));
-        }
-    }
-
-    fn send(&self, message: Message, descriptors: &[RawFd]) -> io::Result<()> {
-        let rights = [ControlMessage::ScmRights(descriptors)];
-        let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        let text = message.to_text();
-        sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(text.as_bytes())], rights, flags, None)?;
-        Ok(())
-    }
-
-    fn look(&mut self) {
-        let what = match self.guardian.state() {
-            Ok(Some('T' | 't')) => "stopped",
-            Ok(None) => "gone",
-            // If `/proc` cannot be read (for want of descriptors), nothing is changed either.
-            Ok(Some(_)) | Err(_) => return,
-        };
-        let failure = || format!("the guardian, which restores everything after a crash, is {what}");
-        self.failure.get_or_insert_with(failure);
-        self.is_there = false;
-    }
-}
-
-impl Message {
-    fn to_text(self) -> String {
-        match self {
-            Message::Followed => "followed".to_owned(),
-            Message::Memory(process) => format!("memory {process}"),
-            Message::Turns(are_taken) => format!("turns {are_taken}"),
-        }
-    }
-
-    fn parse(text: &str) -> Option<Message> {
-        match text.split_once(' ') {
-            None => (text == "followed").then_some(Message::Followed),
-            Some(("memory", process)) => process.parse().ok().map(Message::Memory),
-            Some(("turns", are_taken)) => are_taken.parse().ok().map(Message::Turns),
-            Some(_) => None,
-        }
+        self.changes.close();
     }
 }
 
@@ -401,18 +234,18 @@ mod tests {
     #[test]
     fn messages_arrive_one_by_one_with_their_descriptors() {
         let (ours, theirs) = pair().unwrap();
-        let record = Record::new(Task::own().unwrap(), ours, Journal::without_name().unwrap());
+        let changes = Changes::new(Task::own().unwrap(), ours, Journal::without_name().unwrap());
         let memory = Message::Memory(Task { id: u32::MAX, start: u64::MAX });
         let sent =
             [(Message::Followed, 3), (memory, 1), (Message::Turns(true), 0), (Message::Turns(false), 0)];
         for (message, count) in sent {
-            record.send(message, &vec![theirs.as_raw_fd(); count]).unwrap();
+            changes.send(message, &vec![theirs.as_raw_fd(); count]).unwrap();
         }
         for (message, count) in sent {
             let (received, descriptors) = receive(theirs.as_fd()).unwrap().unwrap();
             assert_eq!((received, descriptors.len()), (Some(message), count));
         }
-        drop(record);
+        drop(changes);
         assert!(receive(theirs.as_fd()).unwrap().is_none());
     }
 }

@@ -1,13 +1,15 @@
 //! The ledger: what corewise has changed and must restore.
 //!
 //! It contains each bound thread with its original mask and ours, the processes that were followed, every
-//! mask that was ever handed out, every word of a program that was written to, since when programs have taken
-//! turns, and every clock that was limited: everything that [`super::restore`] needs.
-//! Entries have a line format for storage in a file ([`super::journal`]). Limit: a thread that inherited a
-//! mask which we gave to two threads with different original masks gets the PEs of both.
+//! mask and weight that was ever handed out, each thread with another weight, every word of a program that
+//! was written to, since when programs have taken turns, and every clock that was limited: everything that
+//! [`super::restore`] needs. Entries have a line format for storage in a file ([`super::journal`]). Limit: a
+//! thread that inherited a mask which we gave to two threads with different original masks gets the PEs of
+//! both.
 
 use super::frequency::Lowered;
 use super::group::Slowed;
+use super::thread_weight::WeightChange;
 use super::word::Word;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
@@ -55,6 +57,12 @@ pub enum Entry {
     InTurns(Task),
     /// The threads of a process do not take turns any more.
     NoTurns(u32),
+    /// A thread is about to get another weight.
+    Weighed(Weighed),
+    /// A thread has its own weight again, or somebody else decides about it now, or it has ended.
+    OwnWeight(u32),
+    /// A weight is about to be given to a thread: threads that are created from now on may inherit it.
+    WeightHandedOut(HandedOutWeight),
     /// A process group's share of the PEs is about to be changed.
     Slowed(Slowed),
     /// The clock of a PE is about to be limited.
@@ -81,10 +89,30 @@ pub struct Ledger {
     /// Processes whose threads take turns, with their start times.
     in_turns: HashMap<u32, u64>,
     turns_since: Option<u64>,
+    weighed: HashMap<u32, Weighed>,
+    weights_handed_out: Vec<HandedOutWeight>,
     words: Vec<Word>,
     slowed: Vec<Slowed>,
     lowered: Vec<Lowered>,
     done: bool,
+}
+
+/// A thread with another weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weighed {
+    /// The thread.
+    pub thread: Task,
+    /// How its weight was changed.
+    pub change: WeightChange,
+}
+
+/// A weight that threads may have inherited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOutWeight {
+    /// How the weight of a thread was changed.
+    pub change: WeightChange,
+    /// When that was first done, in units of start times.
+    pub since: u64,
 }
 
 /// A bound thread.
@@ -114,6 +142,11 @@ impl Entry {
             Entry::TurnsSince(time) => format!("turns_since {time}\n"),
             Entry::InTurns(process) => format!("in_turns {process}\n"),
             Entry::NoTurns(pid) => format!("no_turns {pid}\n"),
+            Entry::Weighed(Weighed { thread, change }) => format!("weighed {thread} {change}\n"),
+            Entry::OwnWeight(tid) => format!("own_weight {tid}\n"),
+            Entry::WeightHandedOut(HandedOutWeight { change, since }) => {
+                format!("weight_handed_out {since} {change}\n")
+            }
             Entry::Slowed(slowed) => format!("slowed {slowed}\n"),
             Entry::Lowered(Lowered { pe, original_khz, ours_khz }) => {
                 format!("lowered {pe} {original_khz} {ours_khz}\n")
@@ -146,6 +179,15 @@ impl Entry {
             "turns_since" => Entry::TurnsSince(words.next()?.parse().ok()?),
             "in_turns" => Entry::InTurns(words.next()?.parse().ok()?),
             "no_turns" => Entry::NoTurns(words.next()?.parse().ok()?),
+            "weighed" => Entry::Weighed(Weighed {
+                thread: words.next()?.parse().ok()?,
+                change: WeightChange::parse(&mut words)?,
+            }),
+            "own_weight" => Entry::OwnWeight(words.next()?.parse().ok()?),
+            "weight_handed_out" => Entry::WeightHandedOut(HandedOutWeight {
+                since: words.next()?.parse().ok()?,
+                change: WeightChange::parse(&mut words)?,
+            }),
             "slowed" => Entry::Slowed(Slowed::parse(&mut words)?),
             "lowered" => Entry::Lowered(Lowered {
                 pe: PeId(words.next()?.parse().ok()?),
@@ -196,6 +238,8 @@ impl Ledger {
             .chain(self.words.iter().cloned().map(Entry::Word))
             .chain(self.turns_since.map(Entry::TurnsSince))
             .chain(self.in_turns.iter().map(task).map(Entry::InTurns))
+            .chain(self.weighed.values().copied().map(Entry::Weighed))
+            .chain(self.weights_handed_out.iter().copied().map(Entry::WeightHandedOut))
             .chain(self.slowed.iter().cloned().map(Entry::Slowed))
             .chain(self.lowered.iter().copied().map(Entry::Lowered))
             .chain(self.done.then_some(Entry::Done))
@@ -230,6 +274,9 @@ impl Ledger {
             Entry::TurnsSince(time) => drop(self.turns_since.get_or_insert(time)),
             Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
             Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
+            Entry::Weighed(weighed) => drop(self.weighed.insert(weighed.thread.id, weighed)),
+            Entry::OwnWeight(tid) => drop(self.weighed.remove(&tid)),
+            Entry::WeightHandedOut(weight) => self.hand_out_weight(weight),
             Entry::Slowed(slowed) if self.slowed.contains(&slowed) => {}
             Entry::Slowed(slowed) => self.slowed.push(slowed),
             Entry::Lowered(lowered) => self.lowered.push(lowered),
@@ -241,6 +288,22 @@ impl Ledger {
     fn hand_out(&mut self, original: &CpuSet, ours: &CpuSet) {
         let known = self.handed_out.entry(ours.clone()).or_default();
         *known = known.union(original);
+    }
+
+    fn hand_out_weight(&mut self, weight: HandedOutWeight) {
+        use WeightChange::{Idle, Nice};
+        for known in &mut self.weights_handed_out {
+            match (&mut known.change, weight.change) {
+                (Nice { original, ours }, Nice { original: other, ours: same }) if *ours == same => {
+                    // A level that is too low can be raised by its user, but not the other way round.
+                    *original = (*original).min(other);
+                    return;
+                }
+                (Idle, Idle) => return,
+                _ => {}
+            }
+        }
+        self.weights_handed_out.push(weight);
     }
 
     /// Returns the guardian.
@@ -303,6 +366,31 @@ impl Ledger {
         self.in_turns.iter().map(|(&id, &start)| Task { id, start })
     }
 
+    /// Returns the record of a thread with another weight.
+    pub fn weighed(&self, thread: Task) -> Option<&Weighed> {
+        self.weighed.get(&thread.id).filter(|weighed| weighed.thread == thread)
+    }
+
+    /// Returns every thread with another weight.
+    pub fn all_weighed(&self) -> impl Iterator<Item = &Weighed> {
+        self.weighed.values()
+    }
+
+    /// Returns whether threads may have inherited a weight.
+    pub fn has_handed_out_weights(&self) -> bool {
+        !self.weights_handed_out.is_empty()
+    }
+
+    /// Returns the change of weight that a thread must have inherited: it is in force, was first made before
+    /// the thread was created, and is not the thread's own.
+    pub fn inherited_weight(&self, thread: Task) -> Option<WeightChange> {
+        let is_inherited = |weight: &&HandedOutWeight| {
+            thread.start >= weight.since && weight.change.is_in_force(thread.id) == Ok(true)
+        };
+        let inherited = self.weights_handed_out.iter().find(is_inherited)?;
+        self.weighed(thread).is_none().then_some(inherited.change)
+    }
+
     /// Returns the groups whose part may have been changed.
     pub fn slowed(&self) -> &[Slowed] {
         &self.slowed
@@ -321,7 +409,10 @@ impl Ledger {
 
     /// Returns whether there may be changes that descendants have inherited.
     pub fn may_be_inherited(&self) -> bool {
-        !self.handed_out.is_empty() || self.turns_since.is_some() || !self.words.is_empty()
+        !self.handed_out.is_empty()
+            || self.turns_since.is_some()
+            || !self.words.is_empty()
+            || !self.weights_handed_out.is_empty()
     }
 }
 
@@ -330,6 +421,8 @@ mod tests {
     use super::super::group::Group;
     use super::super::word::Region;
     use super::*;
+
+    const NICE: WeightChange = WeightChange::Nice { original: 0, ours: -15 };
 
     fn set(text: &str) -> CpuSet {
         text.parse().unwrap()
@@ -363,6 +456,11 @@ mod tests {
             Entry::TurnsSince(99),
             Entry::InTurns(task(7)),
             Entry::NoTurns(19),
+            Entry::Weighed(Weighed { thread: task(8), change: NICE }),
+            Entry::Weighed(Weighed { thread: task(9), change: WeightChange::Idle }),
+            Entry::OwnWeight(10),
+            Entry::WeightHandedOut(HandedOutWeight { change: NICE, since: 98 }),
+            Entry::WeightHandedOut(HandedOutWeight { change: WeightChange::Idle, since: 99 }),
             Entry::Slowed(Slowed { group: Group::Session(25), original: -3 }),
             Entry::Slowed(Slowed { group: Group::Cgroup("/sys/fs/cgroup/a.slice".into()), original: 100 }),
             Entry::Lowered(Lowered { pe: PeId(1), original_khz: 4_000_000, ours_khz: 2_000_000 }),
@@ -383,6 +481,9 @@ mod tests {
             "bind 8@1 0-3",
             "bind 8 0-3 2",
             "member 7",
+            "weighed 8@100 nice 0",
+            "weighed 8 idle",
+            "weight_handed_out idle",
             "member x@1",
             "done 1",
             "nonsense",
@@ -425,6 +526,17 @@ mod tests {
         ledger.note(Entry::Bind { thread: task(8), original: set("0-7"), ours: set("2") });
         ledger.note(Entry::Bind { thread: task(9), original: set("2-3"), ours: set("2") });
         assert_eq!(ledger.original_of(&set("2")), Some(&set("0-7")));
+    }
+
+    #[test]
+    fn a_thread_that_inherits_from_two_others_gets_the_nice_level_that_its_user_can_raise() {
+        let mut ledger = Ledger::default();
+        for (original, since) in [(5, 100), (2, 200), (7, 300)] {
+            let change = WeightChange::Nice { original, ours: -15 };
+            ledger.note(Entry::WeightHandedOut(HandedOutWeight { change, since }));
+        }
+        let change = WeightChange::Nice { original: 2, ours: -15 };
+        assert_eq!(ledger.weights_handed_out, [HandedOutWeight { change, since: 100 }]);
     }
 
     #[test]

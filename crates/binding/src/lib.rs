@@ -1,4 +1,4 @@
-//! What corewise changes on a machine: the PEs of threads ([`binder`]), clocks ([`frequency`]), turns
+//! What corewise changes on a machine: the PEs of threads ([`masks`]), their weights ([`weights`]), turns
 //! ([`turns`]), how long idle threads of a runtime spin ([`runtimes`]), the speed of PEs ([`slow`]).
 //!
 //! Nothing stays changed: each change is written down before it is made ([`journal`]), and the [`guardian`]
@@ -6,15 +6,15 @@
 
 pub mod act_token;
 pub mod actuator;
-pub mod affinity_actuator;
-pub mod binder;
+pub mod actuators;
+pub mod changes;
 pub mod frequency;
 pub mod group;
 pub mod guardian;
-mod heirs;
 pub mod journal;
 pub mod ledger;
 pub mod mask;
+pub mod masks;
 pub mod members;
 pub mod recovery;
 pub mod restore;
@@ -23,5 +23,7 @@ pub mod runtimes;
 pub mod sched_policy;
 pub mod shared;
 pub mod slow;
+pub mod thread_weight;
 pub mod turns;
+pub mod weights;
 pub mod word;

@@ -31,7 +31,8 @@ pub fn recover() -> Vec<String> {
     Directory::candidates().iter().flat_map(|parent| recover_in(parent)).collect()
 }
 
-fn recover_in(parent: &Path) -> Vec<String> {
+/// The same in one directory, of which the journals are in a directory of their own.
+pub fn recover_in(parent: &Path) -> Vec<String> {
     let path = parent.join("corewise");
     match Directory::open(path.clone()) {
         Ok(directory) => recover_from(&directory),

@@ -5,9 +5,10 @@
 //! must be kept. Approach: each bound thread is restored if its mask is still the one we set. Then every
 //! thread of the run ([`super::members`]) that has a mask we handed out, and did not set it itself, is
 //! restored as well. So is every thread of the run that is `SCHED_IDLE` and was created since programs took
-//! turns, and every process with a word of a changed program that it was forked from ([`Word::in_fork`]).
-//! This is repeated until passes find nothing to restore: then everybody alive was seen as it should be, and
-//! later threads and processes descend from these.
+//! turns, every one with a weight that was handed out before it was created, and every process with a word of
+//! a changed program that it was forked from ([`Word::in_fork`]). This is repeated until passes find nothing
+//! to restore: then everybody alive was seen as it should be, and later threads and processes descend from
+//! these.
 //!
 //! Processes may end before they are seen and leave others behind, on a busy machine in every pass, most of
 //! them unrelated. So a pass that misses a process still counts, but many of them are needed ([`QUIET`]). A
@@ -22,7 +23,8 @@
 //! Limits: where a cpuset has shrunk to a mask of ours, restored threads look like unrestored ones, so after
 //! many passes a chain of processes is assumed to have been caught. A thread that pins itself to exactly the
 //! PEs we had given to its creator, within two intervals before the end, is mistaken for one that inherited
-//! them; so is one that has made itself `SCHED_IDLE` since programs of its run took turns.
+//! them; so is one that has made itself `SCHED_IDLE` since programs of its run took turns, or has set a nice
+//! level that was handed out.
 
 use super::act_token::ActToken;
 use super::frequency;
@@ -61,8 +63,8 @@ impl fmt::Display for Remains {
         if !self.refused.is_empty() {
             let threads = list(&mut self.refused.iter());
             remains.push(format!(
-                "the system does not permit restoring the affinity masks or scheduling policies of the \
-                 threads {threads}"
+                "the system does not permit restoring the affinity masks, scheduling policies or nice levels \
+                 of the threads {threads}"
             ));
         }
         if !self.closed.is_empty() {
@@ -195,6 +197,7 @@ impl Look<'_> {
     fn take(&mut self, members: &mut dyn Members) -> io::Result<Seen> {
         let mut result = Seen::default();
         self.restore_words(&mut result);
+        self.restore_weights(&mut result);
         for bound in self.ledger.all_bound() {
             let tid = bound.thread.id;
             let Ok(mask) = affinity::get(tid) else { continue };
@@ -221,6 +224,7 @@ impl Look<'_> {
                 return Ok(());
             };
             self.restore_policy(tid, belongs, &mut result);
+            self.restore_inherited_weight(tid, belongs, &mut result);
             match handed_out.get(&mask) {
                 Some(original) if !self.has_pinned_itself(tid)? => match belongs {
                     Membership::Yes => self.give_back(tid, &mask, original, &mut result)?,
@@ -273,14 +277,47 @@ impl Look<'_> {
         match belongs {
             _ if !is_idle => {}
             Membership::Unknown => result.found += 1,
-            Membership::Yes => match sched_policy::set(self.token, tid, sched_policy::NORMAL) {
-                Ok(()) => {
-                    self.note_given(tid);
-                    result.found += 1;
-                }
-                Err(Errno::ESRCH) => result.missed = true,
-                Err(_) => result.refused.push(tid),
-            },
+            Membership::Yes => {
+                let made = sched_policy::set(self.token, tid, sched_policy::NORMAL);
+                self.take_changed(tid, made, result);
+            }
+        }
+    }
+
+    /// Restores the weights of the threads for which they were changed.
+    fn restore_weights(&mut self, result: &mut Seen) {
+        let ledger = self.ledger;
+        for weighed in ledger.all_weighed() {
+            let tid = weighed.thread.id;
+            let is_same = Task::of(tid).is_ok_and(|now| now == Some(weighed.thread));
+            if is_same && weighed.change.is_in_force(tid) == Ok(true) {
+                self.take_changed(tid, weighed.change.undo(self.token, tid), result);
+            }
+        }
+    }
+
+    /// Restores the weight of a thread that has inherited a changed one.
+    fn restore_inherited_weight(&mut self, tid: u32, belongs: Membership, result: &mut Seen) {
+        if !self.ledger.has_handed_out_weights() {
+            return;
+        }
+        let Ok(Some(thread)) = Task::of(tid) else { return };
+        let Some(inherited) = self.ledger.inherited_weight(thread) else { return };
+        match belongs {
+            Membership::Unknown => result.found += 1,
+            Membership::Yes => self.take_changed(tid, inherited.undo(self.token, tid), result),
+        }
+    }
+
+    /// Takes in the result of restoring a thread's policy or weight.
+    fn take_changed(&mut self, tid: u32, changed: Result<(), Errno>, result: &mut Seen) {
+        match changed {
+            Ok(()) => {
+                self.note_given(tid);
+                result.found += 1;
+            }
+            Err(Errno::ESRCH) => result.missed = true,
+            Err(_) => result.refused.push(tid),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Programs that spin take turns, each as a whole.
+//! The [`Actuator`] of turns: programs that spin run one after the other, each as a whole.
 //!
 //! Problem: a thread that spins for another holds the PE that the other needs, as long as the system's
 //! scheduler knows of neither. Approach (gang scheduling): all threads of a process run for [`TURN`] as
@@ -22,13 +22,18 @@
 //! made normal when it is first seen, or at the end.
 
 use super::act_token::ActToken;
+use super::actuator::Actuator;
+use super::changes::Changes;
 use super::group::Slowed;
+use super::ledger::Entry;
 use super::sched_policy::{self, NORMAL};
 use super::shared::gangs::{self, Gangs};
 use super::shared::slots::Slots;
-use corewise_core::plan::{OutcomeKind, TURN};
-use corewise_sys::task::Task;
-use std::collections::BTreeMap;
+use corewise_core::ids::ThreadId;
+use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind, TURN};
+use corewise_discovery::NewThread;
+use corewise_sys::task::{self, Task};
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -42,6 +47,8 @@ const ROOT: &str = "/";
 /// The processes that take turns.
 #[derive(Debug)]
 pub struct Turns {
+    token: ActToken,
+    changes: Changes,
     places: Slots,
     /// By process id.
     members: BTreeMap<u32, Member>,
@@ -68,18 +75,63 @@ struct Member {
 }
 
 impl Turns {
-    /// With those of the other corewise of this user.
-    pub fn open() -> io::Result<Turns> {
-        Ok(Turns::of(gangs::places()?, sched_policy::can_become_normal_again()))
+    /// Creates the actuator, which records its changes there, with the gangs of the other corewise of this
+    /// user.
+    pub fn open(changes: Changes) -> io::Result<Turns> {
+        Ok(Turns::of(changes, gangs::places()?, sched_policy::can_become_normal_again()))
     }
 
-    fn of(places: Slots, permitted: bool) -> Turns {
-        let (members, own, gangs) = (BTreeMap::new(), BTreeMap::new(), Gangs::default());
-        Turns { places, members, own, gangs, acted_on: None, permitted, since: None }
+    fn of(changes: Changes, places: Slots, permitted: bool) -> Turns {
+        Turns {
+            token: ActToken::mint(),
+            changes,
+            places,
+            members: BTreeMap::new(),
+            own: BTreeMap::new(),
+            gangs: Gangs::default(),
+            acted_on: None,
+            permitted,
+            since: None,
+        }
+    }
+
+    /// Lets the threads of a process run in turns with those of others.
+    fn let_take_turns(&mut self, pid: u32) -> OutcomeKind {
+        let process = match Task::of(pid) {
+            Ok(Some(process)) => process,
+            Ok(None) => return OutcomeKind::Gone,
+            Err(error) => return OutcomeKind::Refused(error.to_string()),
+        };
+        if self.members.get(&pid).is_some_and(|member| member.process == process) {
+            return OutcomeKind::Done;
+        }
+        if let Err(why) = self.check(pid) {
+            return OutcomeKind::Refused(why);
+        }
+        let group = Slowed::of(Path::new(ROOT), pid);
+        let is_first = self.since.is_none();
+        let since = *self.since.get_or_insert_with(task::now);
+        let entries = is_first.then_some(Entry::TurnsSince(since)).into_iter();
+        let mut entries = entries.chain([Entry::InTurns(process)]).chain(group.clone().map(Entry::Slowed));
+        if let Err(why) = entries.try_for_each(|entry| self.changes.record(&entry)) {
+            let _ = self.changes.record(&Entry::NoTurns(pid));
+            return OutcomeKind::Refused(why);
+        }
+        self.changes.note_turns(true);
+        self.join(process, group)
+    }
+
+    /// Lets the threads of a process run whenever there is a PE.
+    fn end_turns(&mut self, pid: u32) {
+        if self.leave(pid) {
+            // If it cannot be written, the guardian restores what is restored.
+            let _ = self.changes.record(&Entry::NoTurns(pid));
+            self.changes.note_turns(!self.members.is_empty());
+        }
     }
 
     /// Whether a process may take turns, and if not, why.
-    pub fn check(&self, pid: u32) -> Result<(), String> {
+    fn check(&self, pid: u32) -> Result<(), String> {
         if !self.permitted {
             return Err("to let programs take turns needs CAP_SYS_NICE".to_owned());
         }
@@ -95,26 +147,9 @@ impl Turns {
         Ok(())
     }
 
-    /// What a user should know, in words.
-    pub fn note(&self) -> Option<String> {
-        self.places
-            .are_locked_by_strangers()
-            .then(|| format!("programs of other runs take no turns: {LOCKED}"))
-    }
-
-    /// Whether no program takes turns.
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
-    /// Must be called before any program takes turns, with the present in units of start times.
-    pub fn begin(&mut self, now: u64) {
-        self.since.get_or_insert(now);
-    }
-
     /// Lets a process take turns from now on. It was [checked](Turns::check) and is in the journal, as is its
     /// group, if it has one.
-    pub fn join(&mut self, process: Task, group: Option<Slowed>) -> OutcomeKind {
+    fn join(&mut self, process: Task, group: Option<Slowed>) -> OutcomeKind {
         let gang = gangs::leader_of(process.id);
         if !self.own.contains_key(&gang) {
             let place = gangs::place(number(group.as_ref()), gang);
@@ -133,17 +168,12 @@ impl Turns {
         OutcomeKind::Done
     }
 
-    /// Whether this process takes turns already.
-    pub fn takes(&self, process: Task) -> bool {
-        self.members.get(&process.id).is_some_and(|member| member.process == process)
-    }
-
     /// A process takes no turns any more; its threads are normal again. Whether it took any.
-    pub fn leave(&mut self, token: &ActToken, pid: u32) -> bool {
+    fn leave(&mut self, pid: u32) -> bool {
         let Some(member) = self.members.remove(&pid) else { return false };
-        sched_policy::make_normal(token, member.process);
+        sched_policy::make_normal(&self.token, member.process);
         if let Some(group) = &member.group {
-            group.give_back(token, Path::new(ROOT));
+            group.give_back(&self.token, Path::new(ROOT));
         }
         if self.members.values().all(|other| other.gang != member.gang)
             && let Some(place) = self.own.remove(&member.gang)
@@ -156,25 +186,19 @@ impl Turns {
         true
     }
 
-    /// A new process that has inherited the policy of one that had no turn becomes normal, whoever its parent
+    /// Makes a new process normal that has inherited the policy of one that had no turn, whatever its parent
     /// is by now.
-    pub fn meet(&self, token: &ActToken, pid: u32) {
+    fn make_heir_normal(&self, pid: u32) {
         let Some(since) = self.since.filter(|_| !self.members.contains_key(&pid)) else { return };
         if sched_policy::is_idle_since(pid, since)
             && let Ok(Some(process)) = Task::of(pid)
         {
-            sched_policy::make_normal(token, process);
+            sched_policy::make_normal(&self.token, process);
         }
     }
 
-    /// Until when the next turn begins; `None` if nobody takes turns.
-    pub fn due_within(&self) -> Option<Duration> {
-        let passed = gangs::now().as_nanos() % TURN.as_nanos();
-        (!self.members.is_empty()).then(|| TURN - Duration::from_nanos(passed as u64))
-    }
-
     /// Lets those run whose turn it is, and no others. (What a thread starts meanwhile inherits its policy.)
-    pub fn act(&mut self, token: &ActToken) {
+    fn act(&mut self) {
         let turn = gangs::now().as_nanos() / TURN.as_nanos();
         if self.members.is_empty() || self.acted_on.replace(turn) == Some(turn) {
             return;
@@ -182,11 +206,11 @@ impl Turns {
         self.refresh_gangs();
         let circles = self.gangs.circles();
         let now: Vec<i64> = circles.iter().map(|circle| circle[turn as usize % circle.len()]).collect();
-        self.act_on_groups(token, &circles, &now);
+        self.act_on_groups(&circles, &now);
         let has_turn = |gang: u32| self.own.get(&gang).is_some_and(|place| now.contains(place));
         let due: Vec<(u32, bool)> =
             self.members.iter().map(|(&pid, member)| (pid, has_turn(member.gang))).collect();
-        // Who gets PEs before those who lose them.
+        // Those that get PEs before those that lose them.
         for wanted in [true, false] {
             for &(pid, runs) in due.iter().filter(|(_, runs)| *runs == wanted) {
                 let member = self.members.get_mut(&pid).expect("it was just listed");
@@ -195,14 +219,14 @@ impl Turns {
                 }
                 member.runs = runs;
                 let (from, to) = if runs { (libc::SCHED_IDLE, NORMAL) } else { (NORMAL, libc::SCHED_IDLE) };
-                sched_policy::change(token, member.process, from, to);
+                sched_policy::change(&self.token, member.process, from, to);
             }
         }
     }
 
     /// Lets the groups of the gangs that have their turn get their part, and the others the least one. If all
     /// gangs of a circle are of one group, how that fares among others is not theirs to change.
-    fn act_on_groups(&self, token: &ActToken, circles: &[Vec<i64>], now: &[i64]) {
+    fn act_on_groups(&self, circles: &[Vec<i64>], now: &[i64]) {
         let of = |place: &i64| gangs::group(*place);
         let among_others = |group: i64| {
             circles
@@ -215,7 +239,7 @@ impl Turns {
             groups.map(|(pid, group)| (pid, group, runs(number(Some(group))))).collect();
         for wanted in [true, false] {
             for (pid, group, runs) in due.iter().filter(|(.., runs)| *runs == wanted) {
-                group.let_run(token, Path::new(ROOT), *pid, *runs);
+                group.let_run(&self.token, Path::new(ROOT), *pid, *runs);
             }
         }
     }
@@ -228,6 +252,54 @@ impl Turns {
         let count = places.len();
         self.gangs.refresh(places, gangs::now());
         count
+    }
+}
+
+impl Actuator for Turns {
+    fn meet(&mut self, thread: &NewThread) {
+        if thread.tid == thread.pid {
+            self.make_heir_normal(thread.pid);
+        }
+    }
+
+    /// A process that has ended is forgotten with its last thread.
+    fn forget(&mut self, _: ThreadId) {}
+
+    fn retain_processes(&mut self, living: &HashSet<u32>) {
+        let ended: Vec<u32> = self.members.keys().copied().filter(|pid| !living.contains(pid)).collect();
+        ended.into_iter().for_each(|pid| self.end_turns(pid));
+    }
+
+    fn apply(&mut self, action: &Action) -> Option<OutcomeKind> {
+        match action.change {
+            Change::Set(Setting::InTurns | Setting::MayTakeTurns) => {
+                Some(self.let_take_turns(action.thread.tid))
+            }
+            Change::Reset(SettingKind::Turns) => {
+                self.end_turns(action.thread.tid);
+                Some(OutcomeKind::Done)
+            }
+            _ => None,
+        }
+    }
+
+    fn due_within(&self) -> Option<Duration> {
+        let passed = gangs::now().as_nanos() % TURN.as_nanos();
+        (!self.members.is_empty()).then(|| TURN - Duration::from_nanos(passed as u64))
+    }
+
+    fn act_in_time(&mut self) {
+        self.act();
+    }
+
+    fn give_back(&mut self) {
+        let all: Vec<u32> = self.members.keys().copied().collect();
+        all.into_iter().for_each(|pid| self.end_turns(pid));
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let locked = self.places.are_locked_by_strangers();
+        locked.then(|| format!("programs of other runs take no turns: {LOCKED}")).into_iter().collect()
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::commands::ThisMachine;
 use crate::recording_file::RecordingWriter;
 use anyhow::{Context, Result, bail};
-use corewise_binding::affinity_actuator::AffinityActuator;
+use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::{self, Runtimes, libgomp};
 use corewise_binding::shared::board::SharedBoard;
@@ -435,8 +435,7 @@ impl Watch {
         let Attached { discovery, counters, appeared, .. } = attached;
         let mut engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);
         let followed = guardian.as_ref().and_then(|_| discovery.followed());
-        let actuator = AffinityActuator::new(guardian, followed).context("cannot set affinity masks")?;
-        let actuator = Box::new(actuator);
+        let actuators = Actuators::new(guardian, followed).context("cannot change threads")?;
         let work = request.config.guard.filter(|_| !dry_run).map(|_| WorkMeter::default());
         let is_guarded = work.is_some() && request.config.uses_delays();
         // Without a board only placements are guarded.
@@ -446,7 +445,7 @@ impl Watch {
         });
         let board = own_board.as_ref().map(SharedBoard::try_clone).transpose()?;
         let parts =
-            Parts { applications, ends, discovery, counters, actuator, processes, signals, work, board };
+            Parts { applications, ends, discovery, counters, actuators, processes, signals, work, board };
         let mut world = LiveWorld::new(parts, began)?;
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;

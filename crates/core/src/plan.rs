@@ -65,8 +65,8 @@ pub enum Setting {
 pub enum Weight {
     /// Only PE time that no other thread wants (Linux: `SCHED_IDLE`).
     Idle,
-    /// A proportional share: 100 is normal, as for `cpu.weight` of control groups (sched(7): a nice level is
-    /// a factor of about 1.25).
+    /// A proportional share: 100 is the weight that the thread has by its user's choice (Linux: the nearest
+    /// nice level, each a factor of 1.25 by sched(7)).
     Percent(u32),
 }
 

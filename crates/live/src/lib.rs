@@ -1,4 +1,4 @@
-//! The real machine as a World: observes the threads of applications and changes them with an actuator.
+//! The real machine as a World: observes the threads of applications and changes them with actuators.
 
 pub mod early;
 pub mod policy_command;
@@ -9,7 +9,7 @@ mod rounds;
 pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
-use corewise_binding::actuator::Actuator;
+use corewise_binding::actuators::Actuators;
 use corewise_binding::runtimes::Runtimes;
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::cpuset::CpuSet;
@@ -88,7 +88,7 @@ pub struct Parts {
     /// The source of counters.
     pub counters: Box<dyn CounterSource>,
     /// What changes threads.
-    pub actuator: Box<dyn Actuator>,
+    pub actuators: Actuators,
     /// The processes with several threads, if their waits may be changed.
     pub processes: Option<Processes>,
     /// Measures progress if the counters do not; `None` if progress is not needed.
@@ -200,7 +200,7 @@ impl LiveWorld {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.parts.discovery.notes();
         notes.extend(self.parts.counters.notes());
-        notes.extend(self.parts.actuator.notes());
+        notes.extend(self.parts.actuators.notes());
         notes.extend(self.reports.note());
         notes.extend(self.parts.processes.iter().flat_map(|processes| processes.runtimes.notes()));
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
@@ -217,7 +217,7 @@ impl LiveWorld {
     fn give_back(&mut self) {
         self.parts.processes.iter_mut().for_each(|processes| processes.runtimes.give_back());
         // Looks at everything once more, and then lets the guardian go.
-        self.parts.actuator.give_back();
+        self.parts.actuators.give_back();
     }
 
     fn system(call: &'static str) -> impl Fn(Errno) -> LiveError {
@@ -228,19 +228,19 @@ impl LiveWorld {
     pub fn meet(&mut self, thread: &NewThread) {
         self.parts.counters.watch(thread);
         self.reports.watch(thread.pid);
-        self.parts.actuator.meet(thread);
+        self.parts.actuators.meet(thread);
         self.parts.processes.iter_mut().for_each(|processes| processes.meet(thread));
     }
 
     /// Takes in everything that has happened.
     fn refresh(&mut self) -> Result<(), LiveError> {
         if self.watching {
-            self.parts.actuator.give_back_to(&self.parts.discovery.starts());
+            self.parts.actuators.give_back_to(&self.parts.discovery.starts());
             let news = self.parts.discovery.refresh()?;
-            self.parts.actuator.note_starters(&news.starters);
+            self.parts.actuators.note_starters(&news.starters);
             news.appeared.iter().for_each(|thread| self.meet(thread));
             self.forget(&news.ended);
-            self.parts.actuator.act_in_time();
+            self.parts.actuators.act_in_time();
             let hints = self.reports.look();
             let comes_or_goes = !news.appeared.is_empty() || !news.ended.is_empty();
             self.note_events(news, hints);
@@ -340,10 +340,10 @@ impl LiveWorld {
 
     fn reading_with(&mut self, facts: ThreadFacts, counters: Option<CounterReading>) -> ThreadReading {
         let (standing, permitted) = if facts.ended {
-            self.parts.actuator.forget(&facts);
+            self.parts.actuators.forget(facts.id());
             (Standing::Free, self.baseline.clone())
         } else {
-            self.parts.actuator.standing(&facts)
+            self.parts.actuators.standing(&facts)
         };
         let progress = self.progress(&facts, counters.as_ref());
         ThreadReading {
@@ -430,10 +430,10 @@ impl World for LiveWorld {
 
     fn observe(&mut self) -> Result<Observation, LiveError> {
         self.baseline = Arc::new(own_mask()?);
-        self.parts.actuator.begin_look(&self.baseline);
+        self.parts.actuators.begin_look(&self.baseline);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
-        self.parts.actuator.retain_processes(&processes);
+        self.parts.actuators.retain_processes(&processes);
         self.reports.retain(&processes);
         self.reports.look();
         // The counters of ended threads are complete now.
@@ -457,7 +457,7 @@ impl World for LiveWorld {
         Ok(Observation {
             at: self.now(),
             allowed: CpuSet::clone(&self.baseline),
-            taken: self.parts.actuator.taken(),
+            taken: self.parts.actuators.taken(),
             threads,
             applications,
             programs: self.programs.take(),
@@ -474,12 +474,12 @@ impl World for LiveWorld {
                 self.programs.look(facts.id(), &facts.name);
             }
         }
-        let Parts { processes, actuator, .. } = &mut self.parts;
+        let Parts { processes, actuators, .. } = &mut self.parts;
         let of_waits = actions.iter().filter_map(|action| processes.as_mut()?.apply(action));
         self.outcomes.extend(of_waits);
         let is_of_threads = |action: &&Action| processes.is_none() || !Runtimes::is_ours(action);
         let of_threads: Vec<Action> = actions.iter().filter(is_of_threads).cloned().collect();
-        self.outcomes.extend(actuator.apply(&of_threads));
+        self.outcomes.extend(actuators.apply(&of_threads));
         if let Some(woken) = self.woken.take() {
             self.rounds.add(woken.elapsed());
         }
@@ -521,7 +521,7 @@ impl World for LiveWorld {
             if self.watching {
                 nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
                 let look = self.parts.processes.as_ref().and_then(Processes::due_within);
-                let due = look.into_iter().chain(self.parts.actuator.due_within());
+                let due = look.into_iter().chain(self.parts.actuators.due_within());
                 let due = due.chain(self.reports.due_within()).min();
                 nap = due.map_or(nap, |within| within.min(nap));
                 nap = if self.hears_of_allowed() { nap.min(ALLOWED_WITHIN) } else { nap };

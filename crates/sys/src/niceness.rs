@@ -1,4 +1,5 @@
-//! The nice level of corewise's own threads: for work that must take hardly any time from others on the PE.
+//! Nice levels: of any thread, and of corewise's own threads for work that must take hardly any time from
+//! others on the PE.
 
 use nix::errno::Errno;
 use nix::unistd::gettid;
@@ -17,7 +18,7 @@ impl Niceness {
     /// that permits it), which is tried in another thread.
     pub fn of_this_thread() -> Option<Niceness> {
         let tid = gettid().as_raw();
-        let own = level_of(tid).ok()?;
+        let own = level_of(tid as u32).ok()?;
         let returns = move || set(0, LOWEST).and_then(|()| set(0, own)).is_ok();
         let returns = std::thread::Builder::new().spawn(returns).ok()?.join().unwrap_or(false);
         returns.then_some(Niceness { tid, own })
@@ -35,7 +36,8 @@ impl Niceness {
     }
 }
 
-fn level_of(tid: i32) -> Result<i32, Errno> {
+/// Returns the nice level of a thread.
+pub fn level_of(tid: u32) -> Result<i32, Errno> {
     Errno::clear();
     // SAFETY: the call takes no pointer.
     match (unsafe { libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t) }, Errno::last()) {

@@ -6,9 +6,9 @@
 //! is. Every wait reads the variable anew, so what is written there holds from the next wait on. That changes
 //! when threads sleep, and no result.
 //!
-//! [`printed`] decodes x86-64 only. On other architectures a command is started with a spin count of about the
-//! default's size ([`PLANTED`]); the variable is the only word with that value in the writable segments of a
-//! library that exports `GOMP_parallel`.
+//! [`printed`] decodes x86-64 only. On other architectures a command is started with a spin count of about
+//! the default's size ([`PLANTED`]); the variable is the only word with that value in the writable segments
+//! of a library that exports `GOMP_parallel`.
 //!
 //! Limits: only a variable with the default is changed ([`UNDECIDED`]). Any other value is somebody's choice,
 //! or not yet set. A libgomp inside a stripped static program exports nothing, so it is not found.

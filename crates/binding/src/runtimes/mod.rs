@@ -15,7 +15,8 @@ pub mod openmpi;
 mod search;
 pub mod variable;
 
-use crate::guardian::{Changes, Guardian};
+use crate::changes::Changes;
+use crate::guardian::Guardian;
 use corewise_code::space::FileKey;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;

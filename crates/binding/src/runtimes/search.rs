@@ -4,15 +4,14 @@
 //! begun needs all PEs, so a search at that moment harms the program most. Approach: a search follows as soon
 //! as the size of the process's code has changed, which tells that something was loaded and costs next to
 //! nothing to look at. Python loads its libraries one after the other, mostly before the first team. A
-//! library's variable has its value only after its constructor has run; so one more search follows, and another
-//! one as soon as a variable that was 0 is set. While
-//! threads are delayed there are more searches, rarely, where nothing was found or long ago: a process may
-//! have become another program of the same size.
+//! library's variable has its value only after its constructor has run; so one more search follows, and
+//! another one as soon as a variable that was 0 is set. While threads are delayed there are more searches,
+//! rarely, where nothing was found or long ago: a process may have become another program of the same size.
 
 use super::loaded::Loaded;
 use super::variable::Variable;
 use super::{Idling, Process, Runtime, libgomp, openmpi};
-use crate::guardian::Changes;
+use crate::changes::Changes;
 use corewise_code::names;
 use corewise_code::space::FileKey;
 use corewise_sys::environment;

@@ -1,7 +1,7 @@
 //! A variable of a library in a running program: read, written and restored from outside. Every write is that
 //! of a [`Word`], which checks that the variable is still there.
 
-use crate::guardian::Changes;
+use crate::changes::Changes;
 use crate::word::{Word, WriteError};
 use corewise_code::library::Library;
 use corewise_code::space::Backing;

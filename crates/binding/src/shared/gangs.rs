@@ -57,8 +57,8 @@ fn process(place: i64) -> u32 {
     (place & ((1 << PID_BITS) - 1)) as u32
 }
 
-/// Reads how many gangs take turns, or may, from what all runs of this user share. Without a runtime directory
-/// nothing is shared, and there are none.
+/// Reads how many gangs take turns, or may, from what all runs of this user share. Without a runtime
+/// directory nothing is shared, and there are none.
 #[derive(Debug)]
 pub struct GangsBeside {
     places: Slots,

@@ -22,14 +22,11 @@ pub struct Limits {
 impl Limits {
     /// Starts a guardian and records what will be changed. Changes nothing yet.
     pub fn open(system: &Path, limits: Vec<Limit>) -> io::Result<Limits> {
-        let (mut guardian, mut ledger) = (Guardian::start()?, Ledger::default());
+        let (guardian, mut ledger) = (Guardian::start()?, Ledger::default());
         for &Limit { pe, original_khz, khz } in &limits {
             let entry = Entry::Lowered(Lowered { pe, original_khz, ours_khz: khz });
             ledger.note(entry.clone());
-            guardian.write(&entry);
-        }
-        if let Some(failure) = guardian.failure() {
-            return Err(io::Error::other(failure));
+            guardian.changes().record(&entry).map_err(io::Error::other)?;
         }
         let (system, token) = (system.to_owned(), ActToken::mint());
         Ok(Limits { system, limits, token, ledger, guardian: Some(guardian) })

@@ -1,4 +1,5 @@
 use super::super::group::tests::Session;
+use super::super::guardian::Guardian;
 use super::super::ledger::Entry;
 use super::super::ledger::Ledger;
 use super::super::mask;
@@ -6,6 +7,7 @@ use super::super::members::ByParentage;
 use super::super::restore::{make_all_normal, restore};
 use super::super::word::Memories;
 use super::*;
+use crate::shared::gangs::GangsBeside;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
 use corewise_testing::needs;
@@ -40,17 +42,17 @@ impl Drop for Sleeper {
 
 /// Turns of a corewise that shares a file with others.
 fn turns(file: &tempfile::NamedTempFile) -> Turns {
-    Turns::of(gangs::places_in(file.reopen().unwrap()), true)
+    Turns::of(Guardian::idle().changes(), gangs::places_in(file.reopen().unwrap()), true)
 }
 
-fn beside(file: &tempfile::NamedTempFile) -> gangs::GangsBeside {
-    gangs::GangsBeside::of(gangs::places_in(file.reopen().unwrap()))
+fn beside(file: &tempfile::NamedTempFile) -> GangsBeside {
+    GangsBeside::of(gangs::places_in(file.reopen().unwrap()))
 }
 
 /// Waits until a turn begins, and lets each take it in.
 fn next_turn(all: &mut [&mut Turns]) {
     std::thread::sleep(all[0].due_within().unwrap() + TURN / 10);
-    all.iter_mut().for_each(|turns| turns.act(&ActToken::mint()));
+    all.iter_mut().for_each(|turns| turns.act_in_time());
 }
 
 #[test]
@@ -84,8 +86,8 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     while ours.refresh_gangs() != 2 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    ours.leave(&token, sleepers[0].0.id());
-    ours.leave(&token, sleepers[1].0.id());
+    ours.leave(sleepers[0].0.id());
+    ours.leave(sleepers[1].0.id());
     assert!(sleepers[..2].iter().all(|sleeper| sleeper.policy() == NORMAL));
     assert_eq!(ours.refresh_gangs(), 0);
     sched_policy::make_normal(&token, sleepers[2].task());
@@ -116,8 +118,8 @@ fn gangs_on_different_pes_take_no_turns_with_each_other() {
         next_turn(&mut [&mut ours, &mut theirs]);
     }
     assert_eq!(of_all(), [1, 1]);
-    ours.leave(&token, sleepers[0].0.id());
-    theirs.leave(&token, sleepers[1].0.id());
+    ours.leave(sleepers[0].0.id());
+    theirs.leave(sleepers[1].0.id());
     assert_eq!(policies(), [NORMAL; 2]);
 }
 
@@ -181,13 +183,13 @@ fn an_inherited_policy_is_undone_when_its_process_is_met_whoever_the_parent_is()
     let start = Task::of(daemon).unwrap().unwrap().start;
     sched_policy::set(&ActToken::mint(), daemon, libc::SCHED_IDLE).unwrap();
     let mut turns = turns(&file);
-    turns.meet(&ActToken::mint(), daemon);
+    turns.make_heir_normal(daemon);
     assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "nobody takes turns");
-    turns.begin(start + 1);
-    turns.meet(&ActToken::mint(), daemon);
+    turns.since = Some(start + 1);
+    turns.make_heir_normal(daemon);
     assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "it was so before");
     turns.since = Some(start);
-    turns.meet(&ActToken::mint(), daemon);
+    turns.make_heir_normal(daemon);
     assert_eq!(sched_policy::of(daemon), Ok(NORMAL));
 }
 
@@ -224,7 +226,7 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
             _ => {}
         }
     }
-    theirs.leave(&token, sessions[1].0.id());
+    theirs.leave(sessions[1].0.id());
     assert_eq!(sessions[1].nice(), 0);
     // Killed before it could leave: its journal tells.
     let mut ledger = Ledger::default();

@@ -13,18 +13,21 @@
 //!
 //! Limits: a thread that pins itself to exactly the PEs that corewise has given to another thread is mistaken
 //! for one that inherited them, unless it had the mask before, or none of its ancestors was ever bound (known
-//! with BPF, which reports the creator of a thread). See [`super::restore`] for the end.
+//! with BPF, which reports the creator of a thread). See [`crate::restore`] for the end.
 
-use super::binder::{Basis, Binder};
-use super::guardian::Guardian;
-use super::ledger::{Entry, Ledger};
-use super::mask::seen;
+mod binder;
+mod heirs;
+
+use self::binder::{Basis, Binder};
 use crate::actuator::Actuator;
+use crate::changes::Changes;
+use crate::ledger::{Entry, Ledger};
+use crate::mask::seen;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::Standing;
-use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
-use corewise_discovery::followed::Followed;
+use corewise_core::plan::{Action, Change, OutcomeKind};
+use corewise_discovery::heirs::Heirs;
 use corewise_discovery::{NewThread, Start, ThreadFacts};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
@@ -32,12 +35,15 @@ use corewise_sys::{affinity, task};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// The actuator of affinity masks; see the module documentation.
-pub struct AffinityActuator {
+/// The actuator of affinity masks, which sets none until it [begins](Masks::begin); see the module
+/// documentation.
+#[derive(Default)]
+pub struct Masks {
     /// `None` for a dry run.
     binder: Option<Binder>,
+    /// Whether the kernel has a list of the threads; else they are found by polling only.
+    is_followed: bool,
     /// The PEs that corewise itself may use.
     allowed: Arc<CpuSet>,
     processes: HashMap<u32, Process>,
@@ -71,27 +77,28 @@ struct Process {
     permitted: Arc<CpuSet>,
 }
 
-impl AffinityActuator {
-    /// Creates the actuator. It sets masks only with a guardian, otherwise this is a dry run. `followed` is
-    /// the kernel's list of the threads, if there is one.
-    pub fn new(guardian: Option<Guardian>, followed: Option<io::Result<Followed>>) -> io::Result<Self> {
-        let binder = guardian.map(|guardian| Binder::new(guardian, followed)).transpose()?;
-        let mut actuator = Self {
-            binder,
-            allowed: Arc::default(),
-            processes: HashMap::new(),
-            observed: 0,
-            limited: HashMap::new(),
-            was_bound: HashMap::new(),
-            starters: HashSet::new(),
-            process_of: HashMap::new(),
-            given_back: HashSet::new(),
-            doubts: HashMap::new(),
-            earlier_doubts: HashMap::new(),
-        };
+impl Masks {
+    /// Sets masks from now on, which are recorded there.
+    pub fn begin(&mut self, changes: Changes) -> io::Result<()> {
+        self.binder = Some(Binder::new(changes)?);
         // Orphans become children of corewise.
-        actuator.with_binder(|binder| binder.note_member(std::process::id()));
-        Ok(actuator)
+        self.with_binder(|binder| binder.note_member(std::process::id()));
+        Ok(())
+    }
+
+    /// From now on the kernel has a list of the threads.
+    pub fn follow(&mut self) {
+        self.is_followed = true;
+    }
+
+    /// Gives inherited masks back in time from now on.
+    pub fn watch_heirs(&mut self, bound: Heirs) {
+        self.with_binder(|binder| binder.watch_heirs(bound));
+    }
+
+    /// Announces the PEs to which threads are bound to other runs.
+    pub fn claim_bound_pes(&mut self) {
+        self.with_binder(Binder::claim_bound_pes);
     }
 
     fn ledger(&self) -> Option<&Ledger> {
@@ -137,7 +144,7 @@ impl AffinityActuator {
     fn process(&mut self, facts: &ThreadFacts) -> &Process {
         let leads = facts.tid == facts.pid;
         let known = self.processes.get(&facts.pid);
-        // Without BPF it is not told that a bound thread executes a program.
+        // Without BPF nothing reports that a bound thread executes a program.
         let image = (leads && self.was_bound.get(&facts.pid) == Some(&true)).then(|| image_of(facts.pid));
         let executes = known.is_some_and(|process| image.is_some_and(|image| image != process.image));
         if executes {
@@ -174,25 +181,10 @@ fn has_had_children(pid: u32) -> bool {
     Proc::own().task(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.children_faults > 0))
 }
 
-impl Actuator for AffinityActuator {
-    fn meet(&mut self, thread: &NewThread) {
-        if thread.tid == thread.pid {
-            self.with_binder(|binder| binder.meet_process(thread.pid));
-        }
-        let own = std::process::id();
-        let never = |creator: u32| creator == own || self.was_bound.get(&creator) == Some(&false);
-        self.process_of.insert(thread.tid, thread.pid);
-        if thread.creator_tid.is_some_and(never) {
-            self.was_bound.insert(thread.tid, false);
-        } else if self.inherits(thread.tid) {
-            self.with_binder(|binder| drop(binder.free(thread.tid, thread.generation)));
-            self.was_bound.insert(thread.tid, true);
-        } else if self.was_bound.get(&thread.tid) != Some(&false) {
-            self.was_bound.remove(&thread.tid);
-        }
-    }
-
-    fn give_back_to(&mut self, starts: &[Start]) {
+impl Masks {
+    /// Gives threads that run with the mask of a bound thread their own masks back. A process that starts
+    /// programs is not bound any more.
+    pub fn give_back_to(&mut self, starts: &[Start]) {
         let Some(binder) = &mut self.binder else { return };
         for start in starts {
             binder.give_back(start.tid);
@@ -213,11 +205,14 @@ impl Actuator for AffinityActuator {
         }
     }
 
-    fn note_starters(&mut self, processes: &[u32]) {
+    /// Registers processes that have started others: they are not bound (any more).
+    pub fn note_starters(&mut self, processes: &[u32]) {
         self.starters.extend(processes);
     }
 
-    fn begin_look(&mut self, allowed: &Arc<CpuSet>) {
+    /// Begins a pass over all threads; later decisions rest on the state found from now on. `allowed` are the
+    /// PEs that corewise itself may use: those that user and cpuset allow for the whole application.
+    pub fn begin_look(&mut self, allowed: &Arc<CpuSet>) {
         if self.allowed != *allowed {
             self.with_binder(Binder::own_mask_changed);
             self.allowed = allowed.clone();
@@ -227,19 +222,9 @@ impl Actuator for AffinityActuator {
         self.earlier_doubts = std::mem::take(&mut self.doubts);
     }
 
-    fn retain_processes(&mut self, living: &HashSet<u32>) {
-        let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
-        for pid in left {
-            self.processes.remove(&pid);
-            self.starters.remove(&pid);
-            self.with_binder(|binder| {
-                binder.end_turns(pid);
-                binder.note(Entry::Left(pid));
-            });
-        }
-    }
-
-    fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
+    /// Returns who decides where the thread runs, and the PEs that its user permits. The thread lives and was
+    /// found since the pass began.
+    pub fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
         // It has ended since it was found and cannot be placed.
         let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, Arc::default()) };
         self.process_of.insert(facts.tid, facts.pid);
@@ -289,101 +274,97 @@ impl Actuator for AffinityActuator {
         (Standing::SelfPinned, mask)
     }
 
-    fn forget(&mut self, facts: &ThreadFacts) {
-        self.with_binder(|binder| binder.forget(facts.tid, facts.generation));
-        // A new thread with the same ID may have inherited a mask.
-        self.was_bound.remove(&facts.tid);
-        self.process_of.remove(&facts.tid);
-        self.given_back.remove(&facts.tid);
-    }
-
-    fn apply(&mut self, actions: &[Action]) -> Vec<Outcome> {
-        let Some(binder) = &mut self.binder else { return Vec::new() };
-        if actions.iter().any(|action| matches!(action.change, Change::Bind(_))) {
-            binder.prepare();
-        }
-        let carry_out = |action: &Action| {
-            let ThreadId { tid, generation } = action.thread;
-            if let Change::Bind(_) | Change::Free = action.change {
-                self.was_bound.insert(tid, true);
-            }
-            let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
-            let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
-            let pid = self.process_of.get(&tid).copied().unwrap_or(tid);
-            if binder.is_polled() && has_had_children(pid) {
-                self.starters.insert(pid);
-            }
-            let starts_programs = self.starters.contains(&pid);
-            let result = match &action.change {
-                Change::Bind(_) if starts_programs => OutcomeKind::NotOurs,
-                Change::Free if self.given_back.remove(&tid) => OutcomeKind::Done,
-                Change::Bind(pes) => binder.bind(tid, generation, basis, pes),
-                Change::Free => binder.free(tid, generation),
-                Change::Set(Setting::InTurns | Setting::MayTakeTurns) => binder.let_take_turns(tid),
-                Change::Reset(SettingKind::Turns) => binder.end_turns(tid),
-                Change::Set(_) | Change::Reset(_) => OutcomeKind::Unsupported,
-            };
-            if (&action.change, &result) == (&Change::Free, &OutcomeKind::Done) {
-                // It may be bound again before the next observation.
-                match affinity::get(tid).ok().filter(|mask| *mask != *self.allowed) {
-                    Some(mask) => self.limited.insert(tid, Arc::new(mask)),
-                    None => self.limited.remove(&tid),
-                };
-            }
-            Outcome { thread: action.thread, change: action.change.clone(), result }
-        };
-        let outcomes = actions.iter().map(carry_out).collect();
-        binder.claim_bound_pes();
-        outcomes
-    }
-
-    fn taken(&self) -> CpuSet {
+    /// Returns the PEs to which other runs of corewise have bound threads.
+    pub fn taken(&self) -> CpuSet {
         self.binder.as_ref().map_or_else(CpuSet::new, Binder::taken)
     }
+}
 
-    fn due_within(&self) -> Option<Duration> {
-        self.binder.as_ref()?.due_within()
-    }
-
-    fn act_in_time(&mut self) {
-        self.with_binder(Binder::act_in_time);
-    }
-
-    fn give_back(&mut self) {
-        if let Some(binder) = self.binder.take() {
-            binder.restore_all();
+impl Actuator for Masks {
+    fn meet(&mut self, thread: &NewThread) {
+        let own = std::process::id();
+        let never = |creator: u32| creator == own || self.was_bound.get(&creator) == Some(&false);
+        self.process_of.insert(thread.tid, thread.pid);
+        if thread.creator_tid.is_some_and(never) {
+            self.was_bound.insert(thread.tid, false);
+        } else if self.inherits(thread.tid) {
+            self.with_binder(|binder| drop(binder.free(thread.tid, thread.generation)));
+            self.was_bound.insert(thread.tid, true);
+        } else if self.was_bound.get(&thread.tid) != Some(&false) {
+            self.was_bound.remove(&thread.tid);
         }
     }
 
-    fn notes(&self) -> Vec<String> {
-        self.binder.iter().flat_map(Binder::notes).collect()
+    fn forget(&mut self, ThreadId { tid, generation }: ThreadId) {
+        self.with_binder(|binder| binder.forget(tid, generation));
+        // A new thread with the same ID may have inherited a mask.
+        self.was_bound.remove(&tid);
+        self.process_of.remove(&tid);
+        self.given_back.remove(&tid);
+    }
+
+    fn retain_processes(&mut self, living: &HashSet<u32>) {
+        let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
+        for pid in left {
+            self.processes.remove(&pid);
+            self.starters.remove(&pid);
+            self.with_binder(|binder| binder.note(Entry::Left(pid)));
+        }
+    }
+
+    fn apply(&mut self, action: &Action) -> Option<OutcomeKind> {
+        if !matches!(action.change, Change::Bind(_) | Change::Free) {
+            return None;
+        }
+        let binder = self.binder.as_mut()?;
+        let ThreadId { tid, generation } = action.thread;
+        self.was_bound.insert(tid, true);
+        let pid = self.process_of.get(&tid).copied().unwrap_or(tid);
+        if !self.is_followed && has_had_children(pid) {
+            self.starters.insert(pid);
+        }
+        match &action.change {
+            Change::Bind(_) if self.starters.contains(&pid) => Some(OutcomeKind::NotOurs),
+            Change::Bind(pes) => {
+                let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
+                let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
+                Some(binder.bind(tid, generation, basis, pes))
+            }
+            _ => {
+                let is_free = self.given_back.remove(&tid);
+                let result = if is_free { OutcomeKind::Done } else { binder.free(tid, generation) };
+                if result == OutcomeKind::Done {
+                    // It may be bound again before the next observation.
+                    match affinity::get(tid).ok().filter(|mask| *mask != *self.allowed) {
+                        Some(mask) => self.limited.insert(tid, Arc::new(mask)),
+                        None => self.limited.remove(&tid),
+                    };
+                }
+                Some(result)
+            }
+        }
+    }
+
+    /// The masks themselves are restored by the ledger ([`crate::restore`]).
+    fn give_back(&mut self) {
+        self.binder = None;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guardian::Guardian;
     use corewise_core::ids::AppId;
     use corewise_core::observe::Standing::{Inherited, SelfPinned};
-    use corewise_core::plan::Weight;
     use corewise_testing::needs;
     use std::time::Instant;
 
-    #[test]
-    fn a_setting_is_answered_as_unsupported_and_who_only_looks_on_answers_nothing() {
-        let changes = [Change::Set(Setting::Weight(Weight::Idle)), Change::Reset(SettingKind::SpinCount)];
-        let thread = ThreadId { tid: std::process::id(), generation: 0 };
-        let actions = changes.map(|change| Action { thread, change, reason: "".into() });
-        // In a thread of its own, whose mask tells what its user permits.
-        std::thread::spawn(move || {
-            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
-            let results = actuator.apply(&actions).into_iter().map(|outcome| outcome.result);
-            assert_eq!(results.collect::<Vec<_>>(), [OutcomeKind::Unsupported, OutcomeKind::Unsupported]);
-            actuator.give_back();
-            assert!(actuator.apply(&actions).is_empty());
-        })
-        .join()
-        .unwrap();
+    fn acting() -> Masks {
+        let mut actuator = Masks::default();
+        actuator.begin(Guardian::idle().changes()).unwrap();
+        actuator.follow();
+        actuator
     }
 
     /// A thread to which its user permits fewer PEs than corewise has.
@@ -399,12 +380,12 @@ mod tests {
             left.recv().unwrap_err();
         });
         let thread = ThreadId { tid: stays.recv().unwrap(), generation: 0 };
-        let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+        let mut actuator = acting();
         let (own, _) = affinity::own_and_cpuset().unwrap();
-        let change = |actuator: &mut AffinityActuator, change| {
+        let change = |actuator: &mut Masks, change| {
             actuator.observed = task::now() + 1;
             let action = Action { thread, change, reason: "".into() };
-            actuator.apply(&[action])[0].result.clone()
+            actuator.apply(&action).unwrap()
         };
         actuator.begin_look(&Arc::new(own.clone()));
         actuator.limited.insert(thread.tid, Arc::new(first(&own)));
@@ -421,7 +402,7 @@ mod tests {
     #[test]
     fn who_ends_while_it_is_looked_at_can_be_placed_nowhere() {
         std::thread::spawn(|| {
-            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let mut actuator = acting();
             let (own, _) = affinity::own_and_cpuset().unwrap();
             actuator.begin_look(&Arc::new(own));
             let ended = facts_of(u32::MAX / 2, std::process::id());
@@ -433,14 +414,14 @@ mod tests {
 
     fn standings(bound: bool, creator: Option<u32>, masks: fn(&CpuSet) -> Vec<CpuSet>) -> Vec<Standing> {
         let act = move || {
-            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let mut actuator = acting();
             let (own, _) = affinity::own_and_cpuset().unwrap();
             let tid = nix::unistd::gettid().as_raw() as u32;
             let (pid, allowed) = (std::process::id(), Arc::new(own.clone()));
             let facts = facts_of(tid, pid);
             let created = Instant::now();
             actuator.meet(&NewThread { tid, pid, creator_tid: creator, generation: 0, created });
-            let look = |actuator: &mut AffinityActuator| {
+            let look = |actuator: &mut Masks| {
                 actuator.begin_look(&allowed);
                 actuator.standing(&facts).0
             };
@@ -451,8 +432,7 @@ mod tests {
                 let action = |change| Action { thread, change, reason: "".into() };
                 actuator.observed = task::now() + 1;
                 for change in [Change::Bind(ours.clone()), Change::Free] {
-                    let outcomes = actuator.apply(&[action(change)]);
-                    assert_eq!(outcomes[0].result, OutcomeKind::Done);
+                    assert_eq!(actuator.apply(&action(change)), Some(OutcomeKind::Done));
                 }
             } else {
                 let handed_out = Entry::HandedOut { original: own.clone(), ours };
@@ -496,18 +476,18 @@ mod tests {
     fn a_bound_process_that_executes_a_program_has_its_mask_back_and_is_not_bound_again() {
         needs!(TwoPes);
         let act = || {
-            let mut actuator = AffinityActuator::new(Some(Guardian::idle()), None).unwrap();
+            let mut actuator = acting();
             let (own, _) = affinity::own_and_cpuset().unwrap();
             let (tid, pid) = (nix::unistd::gettid().as_raw() as u32, std::process::id());
             let (facts, allowed) = (facts_of(tid, pid), Arc::new(own.clone()));
-            let look = |actuator: &mut AffinityActuator| {
+            let look = |actuator: &mut Masks| {
                 actuator.begin_look(&allowed);
                 actuator.observed = task::now() + 1;
                 actuator.standing(&facts).0
             };
             let thread = ThreadId { tid, generation: 0 };
-            let change = |actuator: &mut AffinityActuator, change| {
-                actuator.apply(&[Action { thread, change, reason: "".into() }])[0].result.clone()
+            let change = |actuator: &mut Masks, change| {
+                actuator.apply(&Action { thread, change, reason: "".into() }).unwrap()
             };
             assert_eq!(look(&mut actuator), Standing::Free);
             assert_eq!(change(&mut actuator, Change::Bind(last(&own))), OutcomeKind::Done);

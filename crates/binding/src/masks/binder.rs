@@ -5,34 +5,22 @@
 //! the thread pins itself, it ends and its ID is reused. So a thread is bound only while its mask is the one
 //! that the decision is based on, and only if it had started by then.
 
-use super::act_token::ActToken;
-use super::group::Slowed;
-use super::guardian::Guardian;
 use super::heirs::Heirs;
-use super::ledger::{Bound, Entry, Ledger};
-use super::mask::{self, seen};
-use super::members::ByParentage;
-use super::restore::{Remains, restore};
-use super::shared::slots::Slots;
-use super::turns::Turns;
-use super::word::Memories;
+use crate::act_token::ActToken;
+use crate::actuator::refusal;
+use crate::changes::Changes;
+use crate::ledger::{Bound, Entry, Ledger};
+use crate::mask::{self, seen};
+use crate::shared::slots::Slots;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::plan::OutcomeKind;
-use corewise_discovery::followed::Followed;
+use corewise_discovery::heirs;
 use corewise_sys::affinity;
-use corewise_sys::task::{self, Task};
-use nix::errno::Errno;
+use corewise_sys::task::Task;
 use std::collections::HashMap;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
 use std::time::{Duration, Instant};
-
-/// How long threads that inherited a mask may delay the end of a run; after that, the guardian continues.
-const WITHIN: Duration = Duration::from_millis(300);
-
-/// The same limit without a guardian.
-const WITHIN_ALONE: Duration = Duration::from_secs(5);
 
 /// More than any machine has: PEs with indices below this are announced to other runs.
 const PES_MAX: i64 = 1 << 20;
@@ -41,8 +29,7 @@ const PES_MAX: i64 = 1 << 20;
 pub struct Binder {
     token: ActToken,
     ledger: Ledger,
-    guardian: Guardian,
-    followed: Option<Followed>,
+    changes: Changes,
     /// `None` without the kernel's list; started with the first binding.
     heirs: Option<Heirs>,
     /// All PEs: the mask to restore for a thread that nobody has restricted, so that it follows its cpuset
@@ -52,7 +39,6 @@ pub struct Binder {
     cpuset: CpuSet,
     /// Whether a user has restricted corewise.
     narrowed: bool,
-    turns: Turns,
     /// The PEs to each of which this corewise has bound a thread alone, announced to other runs.
     claimed: Slots,
     /// When threads were last seen to be bound to each of them.
@@ -76,31 +62,21 @@ pub struct Basis<'a> {
 const CLAIMED_FOR: Duration = Duration::from_secs(2);
 
 impl Binder {
-    /// Begins the journal of a run.
-    pub fn new(guardian: Guardian, followed: Option<io::Result<Followed>>) -> io::Result<Binder> {
-        let token = ActToken::mint();
+    /// Creates the binder, which records its changes there.
+    pub fn new(changes: Changes) -> io::Result<Binder> {
         let (own, cpuset) = affinity::own_and_cpuset()?;
-        // Without the kernel's list, threads that inherited a mask are found by their parents.
-        let followed = followed.and_then(Result::ok);
-        let mut binder = Binder {
-            token,
+        Ok(Binder {
+            token: ActToken::mint(),
             ledger: Ledger::default(),
-            guardian,
-            followed,
+            changes,
             heirs: None,
             all_pes: affinity::all_pes(),
             narrowed: own != cpuset,
             cpuset,
-            turns: Turns::open()?,
             claimed: Slots::open("claimed-pes", PES_MAX)?,
             bound_at: HashMap::new(),
             generations: HashMap::new(),
-        };
-        if let Some(followed) = &binder.followed {
-            binder.guardian.hand_over(followed);
-        }
-        binder.note(Entry::Guardian(binder.guardian.process()));
-        Ok(binder)
+        })
     }
 
     /// Returns the journal.
@@ -113,11 +89,6 @@ impl Binder {
         &self.cpuset
     }
 
-    /// Returns whether threads are found by polling only.
-    pub fn is_polled(&self) -> bool {
-        self.followed.is_none()
-    }
-
     /// Must be called when corewise's own mask has changed, by its cpuset or by its user.
     pub fn own_mask_changed(&mut self) {
         // If this cannot be read, masks will be unexpected, and threads with such masks are not bound.
@@ -126,14 +97,10 @@ impl Binder {
         }
     }
 
-    /// Returns notes for the user.
-    pub fn notes(&self) -> Vec<String> {
-        self.guardian.notes().into_iter().chain(self.turns.note()).collect()
-    }
-
     /// Records a change in the journal.
     pub fn note(&mut self, entry: Entry) {
-        self.guardian.write(&entry);
+        // Before a mask is set, it is asked whether that has failed.
+        let _ = self.changes.record(&entry);
         self.ledger.note(entry);
     }
 
@@ -198,13 +165,13 @@ impl Binder {
         });
     }
 
-    /// Must be called before a round of binding: checks that the guardian runs.
-    pub fn prepare(&mut self) {
-        self.guardian.look();
-        if let Some(bound) = self.followed.as_mut().and_then(Followed::take_heirs) {
-            // Without it, the next observation shows inherited masks.
-            self.heirs = Heirs::start(bound).ok();
-        }
+    /// Gives inherited masks back in time from now on.
+    pub fn watch_heirs(&mut self, bound: heirs::Heirs) {
+        // Without it, the next observation shows inherited masks.
+        self.heirs = Heirs::start(bound).ok();
+        let entered =
+            self.heirs.iter().flat_map(|heirs| self.ledger.all_bound().map(move |bound| (heirs, bound)));
+        entered.for_each(|(heirs, Bound { thread, ours, original })| heirs.enter(thread.id, ours, original));
     }
 
     /// Binds a thread.
@@ -228,7 +195,7 @@ impl Binder {
             // Somebody else has set the mask, or the cpuset is changing: the next observation will tell.
             return OutcomeKind::NotOurs;
         }
-        if let Some(why) = self.guardian.failure() {
+        if let Some(why) = self.changes.failure() {
             return OutcomeKind::Refused(why);
         }
         let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
@@ -236,7 +203,7 @@ impl Binder {
         // Write before acting, so that the journal has every change whenever we are killed.
         self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
         self.generations.insert(tid, generation);
-        if let Some(why) = self.guardian.failure() {
+        if let Some(why) = self.changes.failure() {
             self.unbound(tid, before);
             return OutcomeKind::Refused(why);
         }
@@ -299,92 +266,12 @@ impl Binder {
             }
         }
     }
-
-    /// Lets the threads of a process run in turns with those of others.
-    pub fn let_take_turns(&mut self, pid: u32) -> OutcomeKind {
-        let process = match Task::of(pid) {
-            Ok(Some(process)) => process,
-            Ok(None) => return OutcomeKind::Gone,
-            Err(error) => return OutcomeKind::Refused(error.to_string()),
-        };
-        if self.turns.takes(process) {
-            return OutcomeKind::Done;
-        }
-        if let Err(why) = self.turns.check(pid) {
-            return OutcomeKind::Refused(why);
-        }
-        let group = Slowed::of(Path::new("/"), pid);
-        if self.ledger.turns_since().is_none() {
-            self.note(Entry::TurnsSince(task::now()));
-            self.turns.begin(task::now());
-        }
-        self.note(Entry::InTurns(process));
-        group.iter().for_each(|group| self.note(Entry::Slowed(group.clone())));
-        if let Some(why) = self.guardian.failure() {
-            self.note(Entry::NoTurns(pid));
-            return OutcomeKind::Refused(why);
-        }
-        self.guardian.note_turns(true);
-        self.turns.join(process, group)
-    }
-
-    /// Lets the threads of a process run whenever there is a PE.
-    pub fn end_turns(&mut self, pid: u32) -> OutcomeKind {
-        if self.turns.leave(&self.token, pid) {
-            self.note(Entry::NoTurns(pid));
-            self.guardian.note_turns(!self.turns.is_empty());
-        }
-        OutcomeKind::Done
-    }
-
-    /// Registers a new process.
-    pub fn meet_process(&self, pid: u32) {
-        self.turns.meet(&self.token, pid);
-    }
-
-    /// Returns the time until the next turn begins, if any process takes turns.
-    pub fn due_within(&self) -> Option<Duration> {
-        self.turns.due_within()
-    }
-
-    /// Carries out what is due.
-    pub fn act_in_time(&mut self) {
-        self.turns.act(&self.token);
-    }
-
-    /// Restores everything. What cannot be restored is left to the guardian and the next corewise.
-    pub fn restore_all(mut self) {
-        self.guardian.look();
-        let within = if self.guardian.is_there() { WITHIN } else { WITHIN_ALONE };
-        let (ledger, memories) = (self.guardian.ledger(), Memories::default());
-        if let Some(followed) = &mut self.followed {
-            // The search by parents covers what this misses.
-            let _ = restore(&ledger, &self.token, followed, &memories, within);
-        }
-        let mut by_parentage = ByParentage::new(ledger.members());
-        let remains = match restore(&ledger, &self.token, &mut by_parentage, &memories, within) {
-            Ok(remains) if remains == Remains::default() => return self.guardian.dismiss(),
-            Ok(remains) => remains.to_string(),
-            Err(error) => error.to_string(),
-        };
-        // Otherwise it sees the socket close and continues.
-        if !self.guardian.is_there() {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "corewise: not everything could be restored: {remains}");
-        }
-    }
-}
-
-fn refusal(errno: Errno) -> OutcomeKind {
-    match errno {
-        Errno::ESRCH => OutcomeKind::Gone,
-        errno => OutcomeKind::Refused(errno.to_string()),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guardian::Guardian;
     use corewise_sys::task;
     use corewise_testing::needs;
 
@@ -393,7 +280,7 @@ mod tests {
         act: impl FnOnce(&mut Binder, u32, CpuSet) -> T + Send + 'static,
     ) -> (T, CpuSet) {
         let in_thread = move || {
-            let mut binder = Binder::new(Guardian::idle(), None).unwrap();
+            let mut binder = Binder::new(Guardian::idle().changes()).unwrap();
             let own = affinity::get(0).unwrap();
             // A thread is judged at least a tick after its start.
             let tid = nix::unistd::gettid().as_raw() as u32;
@@ -447,7 +334,7 @@ mod tests {
         let original = std::thread::spawn(|| {
             let own = affinity::get(0).unwrap();
             affinity::narrow_self(&last(&own)).unwrap();
-            let mut binder = Binder::new(Guardian::idle(), None).unwrap();
+            let mut binder = Binder::new(Guardian::idle().changes()).unwrap();
             affinity::narrow_self(&affinity::all_pes()).unwrap();
             binder.own_mask_changed();
             let tid = nix::unistd::gettid().as_raw() as u32;
@@ -506,7 +393,7 @@ mod tests {
             let basis = |own| Basis { baseline: own, mask: own, at: task::now() };
             let ours = last(&own);
             binder.bind(tid, 1, basis(&own), &ours);
-            binder.guardian = Guardian::idle().without_space();
+            binder.changes = Guardian::idle().without_space().changes();
             let outcome = binder.bind(tid, 1, basis(&ours), &CpuSet::single(own.first().unwrap()));
             assert!(matches!(outcome, OutcomeKind::Refused(_)), "{outcome:?}");
             binder.ledger.bound_as(tid).unwrap().ours.clone()
@@ -518,10 +405,11 @@ mod tests {
     fn what_cannot_be_written_down_is_not_done() {
         needs!(TwoPes);
         let (outcome, mask) = with_thread(|binder, tid, own| {
-            binder.guardian = Guardian::idle().without_space();
+            let guardian = Guardian::idle().without_space();
+            binder.changes = guardian.changes();
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
             let outcome = binder.bind(tid, 1, basis, &last(&own));
-            assert!(binder.notes()[0].contains("nothing was bound"), "{:?}", binder.notes());
+            assert!(guardian.notes()[0].contains("nothing was bound"), "{:?}", guardian.notes());
             outcome
         });
         assert!(matches!(outcome, OutcomeKind::Refused(_)) && mask.len() > 1, "{outcome:?}");

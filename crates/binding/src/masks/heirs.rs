@@ -7,9 +7,9 @@
 //! the books afterwards. Limit: an heir that asks within microseconds of its start may be faster
 //! (`docs/contract.md` has figures).
 
-use super::act_token::ActToken;
-use super::mask;
-use super::sched_policy;
+use crate::act_token::ActToken;
+use crate::mask;
+use crate::sched_policy;
 use corewise_core::cpuset::CpuSet;
 use corewise_discovery::heirs::{self, Heir};
 use corewise_sys::affinity;

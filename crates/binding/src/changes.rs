@@ -1,0 +1,210 @@
+//! The record of what corewise changes.
+//!
+//! Problem: everything must be restored, whoever dies. Approach: whatever changes something records it here
+//! before: in the [`journal`](super::journal), which outlives this process, and with the guardian
+//! ([`super::guardian`]), which is sent what a journal cannot hold. A change that cannot be recorded, or that
+//! nobody would restore, must not be made.
+
+use super::journal::Journal;
+use super::ledger::{Entry, Ledger};
+use super::word::Word;
+use corewise_discovery::followed::Followed;
+use corewise_sys::task::Task;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The record of what corewise changes, shared by all of its parts that change something.
+#[derive(Debug, Clone)]
+pub struct Changes(Arc<Mutex<Record>>);
+
+#[derive(Debug)]
+struct Record {
+    guardian: Task,
+    socket: OwnedFd,
+    journal: Journal,
+    /// Why changes would not be restored after a crash: nothing more may be changed then.
+    failure: Option<String>,
+    is_there: bool,
+    /// The process whose memory was handed over last, with the number of its program.
+    handed_over: Option<(Task, u64)>,
+}
+
+/// What the guardian is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The followed threads, with the descriptors of their programs.
+    Followed,
+    /// The memory of a process, with its descriptor.
+    Memory(Task),
+    /// Whether programs take turns from now on.
+    Turns(bool),
+}
+
+impl Changes {
+    /// Begins the record of a run, with its guardian and the socket to it.
+    pub(crate) fn new(guardian: Task, socket: OwnedFd, journal: Journal) -> Changes {
+        let is_there = true;
+        let record = Record { guardian, socket, journal, failure: None, is_there, handed_over: None };
+        Changes(Arc::new(Mutex::new(record)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the guardian's process.
+    pub fn guardian(&self) -> Task {
+        self.lock().guardian
+    }
+
+    /// Records a change that is about to be made; says why that is not possible, and it must not be made
+    /// then.
+    pub fn record(&self, entry: &Entry) -> Result<(), String> {
+        let mut record = self.lock();
+        record.write(entry);
+        record.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Returns everything that was changed.
+    pub fn ledger(&self) -> Ledger {
+        self.lock().journal.ledger().clone()
+    }
+
+    /// Returns whether a process takes turns.
+    pub fn takes_turns(&self, pid: u32) -> bool {
+        self.lock().journal.ledger().in_turns().any(|process| process.id == pid)
+    }
+
+    /// Returns why nothing may be changed any more, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    /// Checks that the guardian process exists and is not stopped; returns whether it was running so far.
+    pub fn guardian_is_there(&self) -> bool {
+        let mut record = self.lock();
+        record.look();
+        record.is_there
+    }
+
+    /// Lets the guardian know whether programs take turns.
+    pub fn note_turns(&self, are_taken: bool) {
+        // A guardian that cannot be reached is gone, which the next look shows.
+        let _ = self.lock().send(Message::Turns(are_taken), &[]);
+    }
+
+    /// Hands over the kernel's list of the followed threads to the guardian. Without it, the guardian
+    /// searches threads that inherited a change by their parents.
+    pub fn hand_over(&self, followed: &Followed) {
+        let descriptors: Vec<_> = followed.descriptors().map(|fd| fd.as_raw_fd()).collect();
+        let mut record = self.lock();
+        if let Err(error) = record.send(Message::Followed, &descriptors) {
+            let failure = format!("cannot hand the followed threads over to the guardian: {error}");
+            record.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Ends the record after everything was restored: the guardian has nothing to do, and the journal is
+    /// deleted.
+    pub fn close(&self) {
+        let mut record = self.lock();
+        record.write(&Entry::Done);
+        record.journal.close();
+        record.failure.get_or_insert("the run is over".to_owned());
+    }
+
+    /// Takes all space from the journal, for tests.
+    #[cfg(test)]
+    pub fn take_space(&self) {
+        self.lock().journal.limit = 0;
+    }
+
+    /// Sends a message, for tests.
+    #[cfg(test)]
+    pub(crate) fn send(&self, message: Message, descriptors: &[RawFd]) -> io::Result<()> {
+        self.lock().send(message, descriptors)
+    }
+
+    /// Records a word that is about to be written to, with the values that it may have from now on; says why
+    /// that is not possible, and it must not be written then. `memory` is its program's.
+    pub fn record_word(&self, word: &Word, memory: &File) -> Result<(), String> {
+        let mut record = self.lock();
+        record.look();
+        let program = (word.process, word.program);
+        if record.failure.is_none() && record.handed_over != Some(program) {
+            // Without it the guardian opens the memory itself, which it may not be permitted to.
+            let _ = record.send(Message::Memory(word.process), &[memory.as_raw_fd()]);
+            record.handed_over = Some(program);
+        }
+        record.write(&Entry::Word(word.clone()));
+        record.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Restores the words of a new process that was forked while they were changed. Returns whether there was
+    /// one.
+    pub fn restore_fork(&self, pid: u32) -> bool {
+        let record = self.lock();
+        let words = record.journal.ledger().words();
+        if words.is_empty() {
+            return false;
+        }
+        // A process that has ended meanwhile needs nothing.
+        let Ok(Some(process)) = Task::of(pid) else { return false };
+        let forked = Word::in_fork(words, process).into_iter();
+        forked.filter(|word| word.restore(None) == Ok(true)).count() > 0
+    }
+}
+
+impl Record {
+    fn write(&mut self, entry: &Entry) {
+        if let Err(error) = self.journal.write(entry) {
+            let path = self.journal.path().unwrap_or(Path::new("the journal of changes")).display();
+            self.failure.get_or_insert(format!("cannot write {path}: {error}"));
+        }
+    }
+
+    fn send(&self, message: Message, descriptors: &[RawFd]) -> io::Result<()> {
+        let rights = [ControlMessage::ScmRights(descriptors)];
+        let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let text = message.to_text();
+        sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(text.as_bytes())], rights, flags, None)?;
+        Ok(())
+    }
+
+    fn look(&mut self) {
+        let what = match self.guardian.state() {
+            Ok(Some('T' | 't')) => "stopped",
+            Ok(None) => "gone",
+            // If `/proc` cannot be read (for want of descriptors), nothing is changed either.
+            Ok(Some(_)) | Err(_) => return,
+        };
+        let failure = || format!("the guardian, which restores everything after a crash, is {what}");
+        self.failure.get_or_insert_with(failure);
+        self.is_there = false;
+    }
+}
+
+impl Message {
+    fn to_text(self) -> String {
+        match self {
+            Message::Followed => "followed".to_owned(),
+            Message::Memory(process) => format!("memory {process}"),
+            Message::Turns(are_taken) => format!("turns {are_taken}"),
+        }
+    }
+
+    /// Parses the text of a message.
+    pub(crate) fn parse(text: &str) -> Option<Message> {
+        match text.split_once(' ') {
+            None => (text == "followed").then_some(Message::Followed),
+            Some(("memory", process)) => process.parse().ok().map(Message::Memory),
+            Some(("turns", are_taken)) => are_taken.parse().ok().map(Message::Turns),
+            Some(_) => None,
+        }
+    }
+}

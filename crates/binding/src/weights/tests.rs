@@ -1,0 +1,193 @@
+use super::*;
+use crate::guardian::Guardian;
+use crate::members::ByParentage;
+use crate::restore::{Remains, restore};
+use crate::word::Memories;
+use corewise_testing::needs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that waits, and starts another when it is asked to. Both end with it.
+struct Parent(Child);
+
+impl Parent {
+    fn start() -> Parent {
+        let script = "exec 3<&0; read x; cat >/dev/null <&3 & echo $!; wait";
+        let mut shell = Command::new("sh");
+        Parent(shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn task(&self) -> Task {
+        Task::of(self.id()).unwrap().unwrap()
+    }
+
+    fn nice(&self) -> i32 {
+        niceness::level_of(self.id()).unwrap()
+    }
+
+    fn start_child(&mut self) -> u32 {
+        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        line.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn weights() -> Weights {
+    Weights::new(Guardian::idle().changes())
+}
+
+fn apply(weights: &mut Weights, tid: u32, change: Change) -> OutcomeKind {
+    let thread = ThreadId { tid, generation: 0 };
+    weights.apply(&Action { thread, change, reason: "".into() }).unwrap()
+}
+
+fn set(weights: &mut Weights, tid: u32, weight: Weight) -> OutcomeKind {
+    apply(weights, tid, Change::Set(Setting::Weight(weight)))
+}
+
+fn reset(weights: &mut Weights, tid: u32) -> OutcomeKind {
+    apply(weights, tid, Change::Reset(SettingKind::Weight))
+}
+
+/// Sets a nice level as somebody else would.
+fn renice(tid: u32, level: i32) {
+    WeightChange::Nice { original: 0, ours: level }.make(&ActToken::mint(), tid).unwrap();
+}
+
+/// Restores as the guardian and the next start do.
+fn restore_by_ledger(ledger: &Ledger) {
+    let (mut members, memories) = (ByParentage::new(ledger.members()), Memories::default());
+    let within = Duration::from_secs(10);
+    let remains = restore(ledger, &ActToken::mint(), &mut members, &memories, within).unwrap();
+    assert_eq!(remains, Remains::default());
+}
+
+#[test]
+fn a_weight_is_given_relative_to_the_users_and_given_back() {
+    needs!(Root);
+    let (mut weights, parent) = (weights(), Parent::start());
+    renice(parent.id(), 5);
+    for (percent, level) in [(200, 2), (50, 8), (2842, -10), (100, 5)] {
+        assert_eq!(set(&mut weights, parent.id(), Weight::Percent(percent)), OutcomeKind::Done);
+        assert_eq!(parent.nice(), level, "{percent} %");
+    }
+    assert_eq!(set(&mut weights, parent.id(), Weight::Percent(400)), OutcomeKind::Done);
+    assert_eq!((reset(&mut weights, parent.id()), parent.nice()), (OutcomeKind::Done, 5));
+    assert_eq!(reset(&mut weights, parent.id()), OutcomeKind::Done, "it has its own");
+    let nobody = u32::MAX / 2;
+    assert_eq!(set(&mut weights, nobody, Weight::Percent(200)), OutcomeKind::Gone);
+}
+
+#[test]
+fn what_nobody_else_wants_is_a_policy_and_the_nice_level_stays() {
+    needs!(Root);
+    let (mut weights, parent) = (weights(), Parent::start());
+    let policy = || sched_policy::of(parent.id()).unwrap();
+    assert_eq!(set(&mut weights, parent.id(), Weight::Percent(200)), OutcomeKind::Done);
+    assert_eq!(set(&mut weights, parent.id(), Weight::Idle), OutcomeKind::Done);
+    assert_eq!((policy(), parent.nice()), (libc::SCHED_IDLE, 0));
+    assert_eq!(set(&mut weights, parent.id(), Weight::Percent(200)), OutcomeKind::Done);
+    assert_eq!((policy(), parent.nice()), (NORMAL, -3));
+    assert_eq!(set(&mut weights, parent.id(), Weight::Idle), OutcomeKind::Done);
+    restore_by_ledger(&weights.changes.ledger());
+    assert_eq!((policy(), parent.nice()), (NORMAL, 0));
+}
+
+#[test]
+fn a_level_that_somebody_else_has_set_since_is_kept() {
+    needs!(Root);
+    let (mut weights, parent) = (weights(), Parent::start());
+    set(&mut weights, parent.id(), Weight::Percent(200));
+    renice(parent.id(), 7);
+    restore_by_ledger(&weights.changes.ledger());
+    assert_eq!(parent.nice(), 7);
+    assert_eq!((reset(&mut weights, parent.id()), parent.nice()), (OutcomeKind::NotOurs, 7));
+    assert_eq!(weights.changes.ledger().all_weighed().count(), 0);
+}
+
+#[test]
+fn the_next_owner_of_a_threads_number_keeps_its_level() {
+    needs!(Root);
+    let parent = Parent::start();
+    renice(parent.id(), -3);
+    let thread = Task { start: parent.task().start - 1, ..parent.task() };
+    let change = WeightChange::Nice { original: 0, ours: -3 };
+    let mut ledger = Ledger::default();
+    ledger.note(Entry::WeightHandedOut(HandedOutWeight { change, since: task::now() + 1 }));
+    ledger.note(Entry::Weighed(Weighed { thread, change }));
+    restore_by_ledger(&ledger);
+    assert_eq!(parent.nice(), -3);
+}
+
+#[test]
+fn whatever_inherits_a_weight_gets_its_own_back_when_it_is_met_or_at_the_end() {
+    needs!(Root);
+    for is_met in [true, false] {
+        let (mut weights, mut parent) = (weights(), Parent::start());
+        weights.changes.record(&Entry::Member(parent.task())).unwrap();
+        set(&mut weights, parent.id(), Weight::Percent(200));
+        let child = parent.start_child();
+        assert_eq!(niceness::level_of(child), Ok(-3));
+        if is_met {
+            let (tid, pid, creator_tid, generation) = (child, child, None, 0);
+            weights.meet(&NewThread { tid, pid, creator_tid, generation, created: Instant::now() });
+            assert_eq!((niceness::level_of(child), parent.nice()), (Ok(0), -3));
+        }
+        weights.give_back();
+        restore_by_ledger(&weights.changes.ledger());
+        assert_eq!((niceness::level_of(child), parent.nice()), (Ok(0), 0));
+    }
+}
+
+#[test]
+fn what_could_not_be_undone_is_not_done() {
+    needs!(Root);
+    let parent = Parent::start();
+    let mut weights = Weights { is_capable: false, ..weights() };
+    for weight in [Weight::Percent(50), Weight::Idle] {
+        let outcome = set(&mut weights, parent.id(), weight);
+        assert!(matches!(&outcome, OutcomeKind::Refused(why) if why.contains("CAP_SYS_NICE")), "{outcome:?}");
+    }
+    // To raise a nice level is always permitted.
+    assert_eq!(set(&mut weights, parent.id(), Weight::Percent(200)), OutcomeKind::Done);
+    assert_eq!((reset(&mut weights, parent.id()), parent.nice()), (OutcomeKind::Done, 0));
+}
+
+#[test]
+fn a_process_that_takes_turns_or_has_a_policy_of_its_own_is_not_made_idle() {
+    needs!(Root);
+    let (mut weights, parent) = (weights(), Parent::start());
+    let mut refused = |reason: &str| {
+        let outcome = set(&mut weights, parent.id(), Weight::Idle);
+        assert!(matches!(&outcome, OutcomeKind::Refused(why) if why.contains(reason)), "{outcome:?}");
+    };
+    sched_policy::set(&ActToken::mint(), parent.id(), libc::SCHED_BATCH).unwrap();
+    refused("policy of its own");
+    let mut weights = self::weights();
+    weights.changes.record(&Entry::InTurns(parent.task())).unwrap();
+    let outcome = set(&mut weights, parent.id(), Weight::Idle);
+    assert!(matches!(&outcome, OutcomeKind::Refused(why) if why.contains("takes turns")), "{outcome:?}");
+}
+
+#[test]
+fn a_weight_that_cannot_be_recorded_is_not_given() {
+    needs!(Root);
+    let parent = Parent::start();
+    let mut weights = Weights::new(Guardian::idle().without_space().changes());
+    let outcome = set(&mut weights, parent.id(), Weight::Percent(200));
+    assert!(matches!(outcome, OutcomeKind::Refused(_)) && parent.nice() == 0, "{outcome:?}");
+}
