@@ -115,7 +115,7 @@ impl SessionRequest {
 
     /// Returns the variables that the command gets.
     fn variables(&self, notes: &mut Vec<String>) -> Vec<(&'static str, String)> {
-        let planted = libgomp::PLANTED.filter(|_| self.config.cures.spin);
+        let planted = libgomp::PLANTED.filter(|_| self.config.mitigations.spin);
         let spin_count = planted.map(|value| (libgomp::VARIABLE, value.to_string()));
         notes.extend(spin_count.iter().map(|(name, value)| {
             format!(
@@ -180,9 +180,9 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let mut signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if request.act && !nested(&mut notes) { guard(&mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
-    let cures = &mut request.config.cures;
-    cures.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
-    cures.turns &= guardian.is_some();
+    let mitigations = &mut request.config.mitigations;
+    mitigations.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
+    mitigations.turns &= guardian.is_some();
     // Before the command's process is created, so that it is found.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others.clone()).collect();

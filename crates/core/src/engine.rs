@@ -29,12 +29,14 @@ use crate::guard::waits::{self, WaitsFindings, WaitsGuard};
 use crate::guard::{BACK, Findings, Guard};
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
-use crate::observe::{CounterReading, Event, EventBatch, EventKind, Observation, ThreadReading};
+use crate::observe::{
+    CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading,
+};
 use crate::plan::{Action, Change, Placement, SettingKind};
 use crate::policy::{Cause, Policy};
 use crate::time::{Time, nanoseconds};
 use crate::topology::Topology;
-use crate::waits::{Cures, Waits};
+use crate::waits::{Mitigations, State, Waits};
 use gangs::{Gangs, Why};
 use intake::Intake;
 use present::Present;
@@ -56,10 +58,6 @@ pub const BINDS_PER_PE_MAX: usize = 4;
 
 /// The reason given when a thread is freed because the run ends.
 pub const OVER: &str = "the run is over";
-
-/// Time between two observations while a process is being checked for spinning: long enough to collect
-/// samples for a share.
-const JUDGING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The minimum time between two observations for the guard, even if it is overdue.
 const LOOK_MIN: Duration = Duration::from_millis(2);
@@ -83,8 +81,9 @@ pub struct EngineConfig {
     /// to usage do not move a resident thread; policies that rotate PEs have a period of their own.
     #[serde(rename = "min_residence_ns", with = "nanoseconds")]
     pub min_residence: Duration,
-    /// What the engine may change when threads are delayed by others that busy-wait.
-    pub cures: Cures,
+    /// What the engine may change about how threads wait.
+    #[serde(alias = "mitigations")]
+    pub mitigations: Mitigations,
     /// The random seed of the [guard](crate::guard), which measures what the placement gains; `None` runs
     /// without a guard, also of waits.
     pub guard: Option<u64>,
@@ -98,7 +97,7 @@ impl EngineConfig {
             window: interval,
             fpu_threshold: FPU_THRESHOLD,
             min_residence: 3 * interval,
-            cures: Cures::default(),
+            mitigations: Mitigations::default(),
             guard: None,
         }
     }
@@ -106,12 +105,12 @@ impl EngineConfig {
     /// Returns the same parameters for an engine that only places threads: it changes no waits,
     /// and nothing guards its placement.
     pub fn for_placement_alone(self) -> Self {
-        Self { cures: Cures::default(), guard: None, ..self }
+        Self { mitigations: Mitigations::default(), guard: None, ..self }
     }
 
     /// Returns whether any decision depends on how long threads wait for a PE.
-    pub fn uses_delays(&self) -> bool {
-        self.cures.any()
+    pub fn changes_waits(&self) -> bool {
+        self.mitigations.any()
     }
 }
 
@@ -149,10 +148,10 @@ impl Engine {
             config,
             intake: Intake::default(),
             present: Present::default(),
-            waits: Waits::new(config.cures),
+            waits: Waits::new(config.mitigations),
             gangs: Gangs::default(),
             guard: config.guard.map(Guard::new),
-            waits_guard: config.guard.filter(|_| config.uses_delays()).map(|_| WaitsGuard::default()),
+            waits_guard: config.guard.filter(|_| config.changes_waits()).map(|_| WaitsGuard::default()),
             intended: Placement::default(),
             asked: None,
             nothing_to_gain: None,
@@ -163,23 +162,33 @@ impl Engine {
     /// spinning and while the guard measures.
     pub fn interval(&self) -> Duration {
         let now = self.intake.now;
-        let waits = self.waits.is_judged_soon(now).then_some(JUDGING_INTERVAL);
+        let waits = self.waits.judged_within(now);
         let guard = self.guard.as_ref().and_then(Guard::due).map(|due| due.since(now).max(LOOK_MIN));
         let epochs =
             self.waits_guard.as_ref().and_then(WaitsGuard::due).map(|due| due.since(now).max(LOOK_MIN));
         waits.into_iter().chain(guard).chain(epochs).fold(self.config.interval, Duration::min)
     }
 
-    /// Returns the kinds of events to subscribe to: those that the policy needs, and delays if they can be
-    /// acted on.
+    /// Returns the kinds of events to subscribe to: those that the policy needs, and times of processes if
+    /// their waits may be changed.
     pub fn event_kinds(&self) -> Vec<EventKind> {
-        let waits = self.config.uses_delays().then_some(EventKind::Delayed);
+        let waits = self.config.changes_waits().then_some(EventKind::Process);
         self.policy.needs().events.iter().copied().chain(waits).collect()
     }
 
     /// Returns its parameters.
     pub fn config(&self) -> &EngineConfig {
         &self.config
+    }
+
+    /// Returns whether clock samples would show something that is worth what they cost.
+    pub fn needs_samples(&self) -> bool {
+        self.waits.needs_samples()
+    }
+
+    /// Replaces the machine model by a better one of the same machine.
+    pub fn set_machine(&mut self, machine: impl Into<MachineModel>) {
+        self.machine = machine.into();
     }
 
     /// Returns the machine model.
@@ -207,9 +216,9 @@ impl Engine {
         self.nothing_to_gain.as_deref()
     }
 
-    /// Returns whether waits that delay others are changed.
+    /// Returns whether waits may be changed.
     pub fn handles_waits(&self) -> bool {
-        self.config.uses_delays()
+        self.config.changes_waits()
     }
 
     /// Returns why the policy has given up, if it has.
@@ -272,6 +281,9 @@ impl Engine {
             self.meet(reading, &mut actions);
         }
         self.intake.take_applications(&observation.applications, &self.config);
+        for reading in &observation.processes {
+            self.take_process(reading);
+        }
         self.judge_waits(&observation.threads);
         if self.is_policy_due() {
             self.asked = Some(now);
@@ -284,8 +296,8 @@ impl Engine {
             guard.take(now, &observation.threads, !self.intended.bound.is_empty());
         }
         if let (Some(guard), Some(board)) = (&mut self.waits_guard, &observation.board) {
-            let (changes, threads) = (self.waits.is_any_cured(), &observation.threads[..]);
-            let gangs = self.waits.in_turns().count() as u32;
+            let (changes, threads) = (self.waits.is_any_changed(), &observation.threads[..]);
+            let gangs = self.waits.in_state(State::Turns).count() as u32;
             guard.take(board, waits::Present { now, threads, changes, gangs });
         }
         self.decide(&mut actions);
@@ -329,9 +341,7 @@ impl Engine {
                 Event::AllowedChanged(pes) => {
                     self.intake.allowed = pes.intersection(&self.machine.topology.pes)
                 }
-                // In an epoch without changes, delay says nothing about the rules.
-                Event::Delayed(delay) if self.is_disturbed(Duration::from_nanos(delay.elapsed_ns)) => {}
-                Event::Delayed(delay) => waits_change |= self.waits.take(delay, now),
+                Event::Process(reading) => waits_change |= self.take_process(reading),
             }
         }
         let cause = Cause::Events(&batch.events);
@@ -345,27 +355,36 @@ impl Engine {
         actions
     }
 
+    /// Takes in the times of a process. Returns whether other waits are wanted.
+    fn take_process(&mut self, reading: &ProcessReading) -> bool {
+        // Times of an epoch without changes say nothing about the rules.
+        if self.is_disturbed(reading.at) {
+            self.waits.skip(reading);
+            return false;
+        }
+        self.waits.take(reading, self.intake.now)
+    }
+
     fn forget(&mut self, thread: ThreadId) {
         self.present.forget(thread);
         self.waits.forget(thread);
     }
 
-    /// Returns whether an epoch of the guard of waits has disturbed what happened in this time until now.
-    fn is_disturbed(&self, lasted: Duration) -> bool {
-        let since = Time(self.intake.now.0.saturating_sub(lasted.as_nanos() as u64));
+    /// Returns whether an epoch of the guard of waits has disturbed what happened at this time.
+    fn is_disturbed(&self, since: Time) -> bool {
         self.waits_guard.as_ref().is_some_and(|guard| guard.disturbs(since))
     }
 
     /// Determines which of the delayed processes spin, and which processes take turns or are kept apart.
     fn judge_waits(&mut self, threads: &[ThreadReading]) {
-        if self.is_disturbed(Duration::ZERO) {
+        if self.is_disturbed(self.intake.now) {
             self.waits.judge_anew();
             return;
         }
         for leader in self.waits.to_judge() {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid);
             let samples = of_process.filter_map(|reading| match &reading.counters {
-                Some(CounterReading::Sample(sample)) => Some((reading.thread, sample.into())),
+                Some(CounterReading::Sample(sample)) => Some((reading.thread, sample)),
                 Some(CounterReading::Pmu(_)) | None => None,
             });
             self.waits.judge(leader, samples.collect(), self.intake.now);
@@ -374,8 +393,8 @@ impl Engine {
             let of_process = threads.iter().filter(|reading| reading.pid == leader.tid && !reading.ended);
             (leader, (why, of_process.map(|reading| reading.thread).collect()))
         };
-        let in_turns = self.waits.in_turns().map(|leader| (Why::Turns, leader));
-        let apart = self.waits.apart().map(|leader| (Why::Yields, leader));
+        let in_turns = self.waits.in_state(State::Turns).map(|leader| (Why::Turns, leader));
+        let apart = self.waits.apart(self.intake.now).map(|leader| (Why::Yields, leader));
         self.gangs.set_members(in_turns.chain(apart).map(threads_of).collect());
     }
 

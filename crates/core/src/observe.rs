@@ -31,6 +31,9 @@ pub struct Observation {
     pub taken: CpuSet,
     /// Every living thread, and each ended thread exactly once with its last readings.
     pub threads: Vec<ThreadReading>,
+    /// The processes with several threads, as they were last read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessReading>,
     /// Every application.
     pub applications: Vec<ApplicationReading>,
     /// The processes, by their first threads, whose programs became known since the last observation.
@@ -129,94 +132,10 @@ pub enum Event {
     },
     /// The PEs allowed for the applications have changed.
     AllowedChanged(CpuSet),
-    /// Threads of a process are delayed, or no longer so.
-    Delayed(ProcessDelay),
-}
-
-/// How long the threads of a process ran, and how long they wanted a PE without having one, since the last
-/// report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessDelay {
-    /// The process, identified by its first thread.
-    pub leader: ThreadId,
-    /// Time on a PE, summed over all threads, in nanoseconds.
-    pub run_ns: u64,
-    /// Time waiting for a PE that other threads occupied, summed over all threads, in nanoseconds.
-    pub wait_ns: u64,
-    /// Time throttled by a control group's quota, summed over all threads, in nanoseconds.
-    #[serde(default)]
-    pub throttled_ns: u64,
-    /// Wall-clock time since the last report, in nanoseconds.
-    #[serde(default = "ten_ms")]
-    pub elapsed_ns: u64,
-    /// How often its threads were given a PE, if the kernel tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeslices: Option<u64>,
-    /// How idle the PEs that it may use were lately, since that was changed: idle time over idle time
-    /// and that in which its threads ran, in percent, so without what others took. Told every 100 ms, only
-    /// while its waits are changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_percent: Option<u8>,
-    /// Whether the spin count of its idle threads can be changed.
-    pub adaptable: bool,
-    /// Whether its idle threads yield their PE while they spin, as configured by its runtime library.
-    #[serde(default)]
-    pub gives_way: bool,
-    /// How many other gangs on its PEs take turns, or may
-    /// (see [`Setting::MayTakeTurns`](crate::plan::Setting)).
-    #[serde(default)]
-    pub other_gangs: u32,
-    /// The spin count, if it differs from the library's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spin_count: Option<u64>,
-}
-
-/// The time between two reports in recordings that lack `elapsed_ns`.
-fn ten_ms() -> u64 {
-    10_000_000
-}
-
-impl ProcessDelay {
-    /// For tests: threads that ran as long as they waited, in 10 ms, and may be changed.
-    #[cfg(test)]
-    pub(crate) fn example(leader: ThreadId) -> ProcessDelay {
-        ProcessDelay {
-            leader,
-            run_ns: ten_ms(),
-            wait_ns: ten_ms(),
-            throttled_ns: 0,
-            elapsed_ns: ten_ms(),
-            timeslices: None,
-            idle_percent: None,
-            adaptable: true,
-            gives_way: false,
-            other_gangs: 0,
-            spin_count: None,
-        }
-    }
-
-    /// Returns the share of waiting in the time in which threads wanted a PE and their quota permitted it,
-    /// 0..1.
-    pub fn share(&self) -> f64 {
-        share(self.wait_ns, self.run_ns)
-    }
-
-    /// Returns the share of the time in which threads wanted a PE and had none, for whatever reason, 0..1.
-    pub fn share_without_pe(&self) -> f64 {
-        share(self.wait_ns + self.throttled_ns, self.run_ns)
-    }
-
-    /// Returns how long a thread that wanted a PE waited for one, on average over threads that wanted one all
-    /// the time; no longer than all of them together, if they wanted one for a part of the time.
-    pub fn waited(&self) -> Duration {
-        let on_average = Duration::from_nanos(self.elapsed_ns).mul_f64(self.share());
-        on_average.min(Duration::from_nanos(self.wait_ns))
-    }
-}
-
-/// The share of the first of two times in both, 0..1.
-pub(crate) fn share(without_ns: u64, with_ns: u64) -> f64 {
-    if without_ns == 0 { 0.0 } else { without_ns as f64 / (with_ns as f64 + without_ns as f64) }
+    /// The times of a process were read, because its threads wait for PEs or its waits are changed. (In
+    /// recordings of version 3 and before it is called `delayed`, and says nothing.)
+    #[serde(alias = "delayed")]
+    Process(ProcessReading),
 }
 
 /// The minimum time between two reports of an application's number of runnable threads.
@@ -248,8 +167,8 @@ pub enum EventKind {
     Hint,
     /// The allowed PEs have changed.
     AllowedChanged,
-    /// Threads of a process are delayed.
-    Delayed,
+    /// The times of a process were read.
+    Process,
 }
 
 impl EventKind {
@@ -261,7 +180,7 @@ impl EventKind {
         EventKind::ThreadRenamed,
         EventKind::Hint,
         EventKind::AllowedChanged,
-        EventKind::Delayed,
+        EventKind::Process,
     ];
 
     /// Returns the kind in words.
@@ -273,7 +192,7 @@ impl EventKind {
             EventKind::ThreadRenamed => "renamed threads",
             EventKind::Hint => "hints",
             EventKind::AllowedChanged => "changes of the allowed PEs",
-            EventKind::Delayed => "threads that wait for a PE",
+            EventKind::Process => "threads that wait for a PE",
         }
     }
 }
@@ -288,7 +207,7 @@ impl Event {
             Event::TlpChanged(_) => EventKind::TlpChanged,
             Event::Hint { .. } => EventKind::Hint,
             Event::AllowedChanged(_) => EventKind::AllowedChanged,
-            Event::Delayed(_) => EventKind::Delayed,
+            Event::Process(_) => EventKind::Process,
         }
     }
 
@@ -298,7 +217,7 @@ impl Event {
         match self {
             Event::ThreadStarted(reading) => ended.contains(&reading.thread),
             Event::ThreadRenamed { thread, .. } | Event::Hint { thread, .. } => ended.contains(thread),
-            Event::Delayed(delay) => ended.contains(&delay.leader),
+            Event::Process(reading) => ended.contains(&reading.leader),
             Event::ThreadEnded(_) | Event::TlpChanged(_) | Event::AllowedChanged(_) => false,
         }
     }
@@ -574,7 +493,7 @@ mod tests {
                 Event::ThreadStarted(Box::new(ThreadReading { thread, ..ThreadReading::example(7) })),
                 Event::ThreadRenamed { thread, name: "t".into() },
                 Event::Hint { thread, hints: Hints::default() },
-                Event::Delayed(ProcessDelay::example(thread)),
+                Event::Process(ProcessReading::example(thread)),
                 Event::ThreadEnded(thread),
             ]
         };

@@ -23,7 +23,7 @@ pub use replay::{Question, RecordedWorld, Replay};
 pub const FORMAT: &str = "corewise-recording";
 
 /// The format version that this code writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The oldest format version that this code reads.
 const VERSION_MIN: u32 = 1;

@@ -16,7 +16,7 @@ use corewise_core::observe::ProcessDelay;
 use corewise_core::plan::{Change, OutcomeKind, Placement, SettingKind};
 use corewise_core::report::{ChangedProgram, WaitsReport};
 use corewise_core::time::Time;
-use corewise_core::waits::{Cures, Timeslices, Waits};
+use corewise_core::waits::{Mitigations, Timeslices, Waits};
 use corewise_counters::delays::PERIOD_IF_DISTURBING;
 use corewise_discovery::NewThread;
 use corewise_sys::allowance::Allowance;
@@ -102,13 +102,13 @@ impl Early {
             allowance: Allowance::new(COST_MAX),
             processes: Processes::new(Runtimes::new(config), now),
             // Who spins in code of his own is told by samples.
-            waits: Waits::new(Cures { turns: false, ..config.cures }),
+            waits: Waits::new(Mitigations { turns: false, ..config.mitigations }),
             present: Placement::default(),
             changed: BTreeSet::new(),
             programs: BTreeMap::new(),
             blocking: Blocking::default(),
             turns_may_help: false,
-            turns: config.cures.turns,
+            turns: config.mitigations.turns,
         }
     }
 

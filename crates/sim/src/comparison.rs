@@ -285,8 +285,8 @@ fn simulate(
     let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
     let guard = scenario.guard.map(|_| seed);
-    let cures = variant.waits.cures();
-    let config = EngineConfig { guard, cures, ..EngineConfig::with_interval(interval) };
+    let mitigations = variant.waits.mitigations();
+    let config = EngineConfig { guard, mitigations, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     if let Some(failure) = engine.policy_failure() {

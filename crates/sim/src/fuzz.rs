@@ -74,9 +74,9 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     let policy =
         by_name(policy, seed, &machine.topology).ok_or_else(|| FuzzError::Policy(policy.to_owned()))?;
     let interval = scenario.interval;
-    let cures = scenario.variants[0].waits.cures();
+    let mitigations = scenario.variants[0].waits.mitigations();
     let guard = scenario.guard.map(|_| seed);
-    let config = EngineConfig { cures, guard, ..EngineConfig::with_interval(interval) };
+    let config = EngineConfig { mitigations, guard, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy, config);
     let checker = RefCell::new(Checker::new(interval));
     let mut world = Checked::new(SimWorld::new(sim, seed), &checker);

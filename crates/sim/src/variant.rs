@@ -2,7 +2,7 @@
 
 use crate::program::Waiting;
 use corewise_core::policy::PolicySpec;
-use corewise_core::waits::Cures;
+use corewise_core::waits::Mitigations;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -52,8 +52,8 @@ pub enum WaitsSpec {
 
 impl WaitsSpec {
     /// Returns it as the engine's parameter.
-    pub fn cures(self) -> Cures {
-        Cures {
+    pub fn mitigations(self) -> Mitigations {
+        Mitigations {
             spin: matches!(self, WaitsSpec::Auto | WaitsSpec::Spin),
             turns: matches!(self, WaitsSpec::Auto | WaitsSpec::Turns),
         }

@@ -147,7 +147,7 @@ impl SimWorld {
                 Event::TlpChanged(RunnableThreads { app: AppId(app as u32), count, only: only.map(id) })
             }
             NewsItem::Online => Event::AllowedChanged(self.allowed()),
-            NewsItem::Delayed(delay) => Event::Delayed(delay),
+            NewsItem::Process(reading) => Event::Process(reading),
         }
     }
 
@@ -237,6 +237,7 @@ impl World for SimWorld {
         Ok(Observation {
             at,
             applications: applications.collect(),
+            processes: self.sim.process_readings(),
             programs: Vec::new(),
             allowed: self.allowed(),
             taken: CpuSet::new(),
@@ -260,7 +261,7 @@ impl World for SimWorld {
 
     fn subscribe(&mut self, kinds: &[EventKind]) {
         // Without BPF only `/proc` tells something, which is that threads wait for PEs.
-        let is_seen = |kind: &EventKind| self.sim.tells_events || *kind == EventKind::Delayed;
+        let is_seen = |kind: &EventKind| self.sim.tells_events || *kind == EventKind::Process;
         let kinds: Vec<EventKind> = kinds.iter().copied().filter(is_seen).collect();
         self.sim.news.ask(&kinds, self.sim.apps.len());
         self.sim.begin_looks();

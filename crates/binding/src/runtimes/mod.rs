@@ -99,7 +99,7 @@ impl Runtimes {
     /// To do what these parameters permit; but nothing before there is a guardian.
     pub fn new(config: &EngineConfig) -> Self {
         Self {
-            spin: config.cures.spin,
+            spin: config.mitigations.spin,
             changes: None,
             processes: BTreeMap::new(),
             others: HashSet::new(),

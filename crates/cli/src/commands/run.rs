@@ -8,7 +8,7 @@ use anyhow::Result;
 use corewise_core::engine::EngineConfig;
 use corewise_core::report::{WaitsReport, headline_of_unwatched};
 use corewise_core::time::parse_duration;
-use corewise_core::waits::Cures;
+use corewise_core::waits::Mitigations;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
@@ -110,14 +110,14 @@ enum Waits {
 }
 
 impl Waits {
-    fn cures(self) -> Cures {
+    fn mitigations(self) -> Mitigations {
         let (spin, turns) = match self {
             Waits::Off => (false, false),
             Waits::Spin => (true, false),
             Waits::Turns => (false, true),
             Waits::Auto => (true, true),
         };
-        Cures { spin, turns }
+        Mitigations { spin, turns }
     }
 }
 
@@ -146,7 +146,7 @@ impl Run {
             team_size,
             policy,
             policy_keeper: keeper.get(),
-            config: EngineConfig { cures: self.waits.cures(), guard, ..self.policy.config() },
+            config: EngineConfig { mitigations: self.waits.mitigations(), guard, ..self.policy.config() },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,

@@ -74,7 +74,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let mut signals = Signals::open().context("cannot take over the signals")?;
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     request.act &= !nested(&mut notes);
-    request.config.cures.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
+    request.config.mitigations.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
     let variables = request.variables(&mut notes);
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     signals.let_go_of_descriptors(false);
@@ -93,8 +93,8 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         begun.start_guardian(&mut notes);
     }
     let Begun { mut early, guardian, .. } = begun;
-    request.config.cures.spin &= guardian.is_some();
-    request.config.cures.turns &= guardian.is_some();
+    request.config.mitigations.spin &= guardian.is_some();
+    request.config.mitigations.turns &= guardian.is_some();
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others).collect();
     let niceness = Niceness::of_this_thread();
     let besides = || {

@@ -1,6 +1,6 @@
 //! The size of a command's thread teams, chosen before it starts (`--adapt-team`).
 
-use corewise_core::teams;
+use corewise_core::waits::teams;
 use corewise_sys::proc::Proc;
 use corewise_sys::{affinity, demand, environment, limits};
 use std::path::Path;

@@ -47,7 +47,6 @@
 //! loses as much, that counts as no effect. Only bound threads are judged here; how threads wait is judged in
 //! [`waits`]. Without progress readings nothing is guarded.
 
-mod evidence;
 mod findings;
 mod meter;
 mod trial;

@@ -1,7 +1,7 @@
 //! A trial: alternating epochs with and without the placement, until its effect is clear.
 
-use super::evidence::Evidence;
 use super::meter::{Look, Rates};
+use crate::evidence::Evidence;
 use crate::random::Random;
 use crate::time::Time;
 use std::time::Duration;

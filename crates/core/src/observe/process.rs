@@ -12,10 +12,13 @@ pub struct ProcessReading {
     /// The process, identified by its first thread.
     pub leader: ThreadId,
     /// The time of the reading.
+    #[serde(default)]
     pub at: Time,
     /// How many of its threads ran or waited for a PE since the reading before.
+    #[serde(default)]
     pub threads: u32,
     /// How many PEs it may use.
+    #[serde(default)]
     pub pes: u32,
     /// Time on a PE, summed over all threads, in nanoseconds.
     pub run_ns: u64,

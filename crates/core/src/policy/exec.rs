@@ -247,7 +247,7 @@ impl<'a> EventLine<'a> {
             }
             Event::AllowedChanged(pes) => EventLine::AllowedChanged { pes },
             // Delays are handled by the engine for all policies.
-            Event::Delayed(_) => return None,
+            Event::Process(_) => return None,
         })
     }
 }

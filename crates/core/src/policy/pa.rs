@@ -184,7 +184,7 @@ impl Policy for Pa {
             Event::ThreadStarted(_)
             | Event::ThreadEnded(_)
             | Event::ThreadRenamed { .. }
-            | Event::Delayed(_) => false,
+            | Event::Process(_) => false,
         })
     }
 

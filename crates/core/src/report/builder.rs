@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::guard::BACK;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Event, Input, Observation, Program, Standing, Target, ThreadReading,
+    ApplicationReading, CounterReading, Input, Observation, Program, Standing, Target, ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use crate::stats::{median, quantile};
@@ -105,18 +105,12 @@ impl ReportBuilder {
         }
         match input {
             Input::Observation(observation) => self.take_observation(observation, engine),
-            Input::Events(batch) => batch.events.iter().for_each(|event| self.take_event(event)),
+            Input::Events(_) => {}
         }
         for action in actions {
             self.take_action(action, input.at());
         }
         self.nothing_to_gain = engine.nothing_to_gain().map(str::to_owned);
-    }
-
-    /// What was changed before the engine began is only known by what processes have when they are delayed.
-    fn take_event(&mut self, event: &Event) {
-        let Event::Delayed(delay) = event else { return };
-        self.cured.extend(delay.spin_count.map(|_| (SettingKind::SpinCount, delay.leader)));
     }
 
     fn take_observation(&mut self, observation: &Observation, engine: &Engine) {

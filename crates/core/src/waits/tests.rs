@@ -3,7 +3,7 @@ use super::*;
 use crate::plan::Change;
 
 const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
-const BOTH: Cures = Cures { spin: true, turns: true };
+const BOTH: Mitigations = Mitigations { spin: true, turns: true };
 
 /// Tells of a process every 10 ms: each letter is a look, at which its threads waited for a PE for a half of
 /// their time (`#`), for a twentieth (`-`) or not at all (`.`). What holds after each: `s` for short waits,
@@ -462,7 +462,7 @@ fn who_wastes_time_by_short_waits_has_its_own_again_when_it_is_calm_and_may_take
 
 #[test]
 fn who_may_not_take_turns_does_not_for_wasted_time_either() {
-    let mut waits = Waits::new(Cures { spin: true, turns: false });
+    let mut waits = Waits::new(Mitigations { spin: true, turns: false });
     hold_up(&mut waits, held_up(true), 0);
     waste(&mut waits, 60, 100);
     assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)]);
@@ -476,17 +476,17 @@ fn spin(waits: &mut Waits, from_ms: u64) {
 
 #[test]
 fn what_may_not_be_done_is_not_done() {
-    let mut waits = Waits::new(Cures { spin: true, turns: false });
+    let mut waits = Waits::new(Mitigations { spin: true, turns: false });
     hold_up(&mut waits, held_up(true), 0);
     spin(&mut waits, 100);
     assert_eq!(wanted(&waits), [], "short waits do not help");
     assert!(!hold_up(&mut waits, held_up(true), 2_200));
-    let mut waits = Waits::new(Cures { spin: true, turns: false });
+    let mut waits = Waits::new(Mitigations { spin: true, turns: false });
     hold_up(&mut waits, held_up(true), 0);
     waits.judge(LEADER, samples(100, 0), at(100));
     waits.judge(LEADER, samples(200, 70), at(2_100));
     assert_eq!(wanted(&waits), [Setting::SpinCount(SHORT_SPIN_COUNT)], "they help some of its threads");
-    let mut waits = Waits::new(Cures { spin: false, turns: true });
+    let mut waits = Waits::new(Mitigations { spin: false, turns: true });
     assert!(!hold_up(&mut waits, held_up(true), 0));
     spin(&mut waits, 100);
     assert_eq!(wanted(&waits), [Setting::InTurns]);
@@ -534,9 +534,11 @@ fn threads_that_give_way_are_kept_apart_while_their_program_is_held_up() {
     assert_eq!(calms.iter().filter(|is_apart| **is_apart).count(), 99, "until it was calm for a second");
     assert!(!is_apart(&waits));
 
-    for (cures, delay) in [(Cures { spin: true, turns: false }, &delayed), (BOTH, &held_up(false))] {
-        let mut waits = Waits::new(cures);
+    for (mitigations, delay) in
+        [(Mitigations { spin: true, turns: false }, &delayed), (BOTH, &held_up(false))]
+    {
+        let mut waits = Waits::new(mitigations);
         hold_up(&mut waits, *delay, 0);
-        assert!(!is_apart(&waits), "{cures:?} {delay:?}");
+        assert!(!is_apart(&waits), "{mitigations:?} {delay:?}");
     }
 }

@@ -380,6 +380,7 @@ impl World for ScriptedWorld {
             at: self.now,
             allowed: self.allowed_now().clone(),
             taken: CpuSet::new(),
+            processes: Vec::new(),
             threads: readings,
             applications: self.applications.values().cloned().collect(),
             programs: Vec::new(),

@@ -106,8 +106,10 @@ fn line(scenario: &Scenario, copies: usize, runs: u32) -> Result<(), Box<dyn Err
 /// Returns when all were done, in seconds, and the changed spin counts and turns.
 fn run(scenario: &Scenario, variant: &Variant, seed: u64) -> Result<(f64, [u64; 2]), Box<dyn Error>> {
     let machine = Machine::new(scenario.machine.clone())?.reported_model();
-    let config =
-        EngineConfig { cures: variant.waits.cures(), ..EngineConfig::with_interval(scenario.interval) };
+    let config = EngineConfig {
+        mitigations: variant.waits.mitigations(),
+        ..EngineConfig::with_interval(scenario.interval)
+    };
     let mut engine = Engine::new(machine, variant.policy.build(None)?, config);
     let mut world = SimWorld::new(scenario.simulation(variant, seed)?, seed);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});

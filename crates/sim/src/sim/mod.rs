@@ -21,6 +21,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::Distance;
 use corewise_core::machine_model::contention::{Channels, Pace, Share, Solver};
 use corewise_core::time::Time;
+use corewise_core::waits::looks::Looks;
 use dispatching::Dispatching;
 use gangs::Gangs;
 use news::News;
@@ -120,8 +121,8 @@ pub struct Sim {
     /// Whether threads are observed by clock samples, as `corewise run` does while it handles waits, and not
     /// by hardware counters.
     pub(crate) samples: bool,
-    /// When a process was delayed last, or looks for that began.
-    delayed_at: Option<Time>,
+    /// When to look at processes, once that is subscribed to.
+    looks: Option<Looks>,
     gangs: Gangs,
     /// The online PEs.
     pub(crate) online: CpuSet,
@@ -190,7 +191,7 @@ impl Sim {
             progress_noise: None,
             news: News::default(),
             samples: false,
-            delayed_at: None,
+            looks: None,
             gangs: Gangs::default(),
             online: machine.model.topology.allowed.clone(),
             cpus,
@@ -305,7 +306,7 @@ impl Sim {
                 self.queue.push(self.now + pause, Event::Balance);
             }
             Event::Turn => self.begin_turn(),
-            Event::Look => self.look_for_delays(),
+            Event::Look => self.look_at_processes(),
             Event::Spent { group, number } => self.exhaust(group as usize, number),
             Event::Refill { group } => self.refill(group as usize),
             Event::ScanMemory => {

@@ -5,7 +5,7 @@
 
 use super::Sim;
 use crate::queue::Event;
-use corewise_core::observe::{COALESCED_WITHIN, EventKind, ProcessDelay};
+use corewise_core::observe::{COALESCED_WITHIN, EventKind, ProcessReading};
 use corewise_core::time::Time;
 
 /// An event, by the indices of the simulation.
@@ -21,8 +21,8 @@ pub(crate) enum NewsItem {
     Tlp { app: usize, count: u32, only: Option<usize> },
     /// A PE went online or offline.
     Online,
-    /// Threads of a process are or were delayed.
-    Delayed(ProcessDelay),
+    /// The times of a process.
+    Process(ProcessReading),
 }
 
 /// Subscribed events that have happened.

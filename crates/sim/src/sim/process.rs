@@ -5,8 +5,8 @@
 //! A thread that waits for another one spins in turns until its count is used up ([`Waiting`]), as its
 //! runtime library lets it at the beginning of the wait; in a chain it spins in code of its own, which
 //! nothing can change. What the kernel's `schedstat` shows is kept: time on a PE, time in a queue (known
-//! when it is over), and how often a thread was given a PE. From these the delay of each process is
-//! reported at the times at which a real run looks (`corewise_binding::runtimes`), with the idle time of
+//! when it is over), and how often a thread was given a PE. From these the times of each process are
+//! reported at the times at which a real run looks ([`corewise_core::waits::looks`]), with the idle time of
 //! its PEs while its waits are changed. Clock samples of 199 Hz of a thread's CPU time tell what it did,
 //! as the counter source `sample` does. Sources: `libgomp/config/linux/wait.h` (`do_spin` reads the count
 //! once), `kernel/sched/stats.h` (`sched_info_arrive`), `kmp_wait_release.h` of LLVM's OpenMP. Limits:
@@ -20,30 +20,15 @@ use crate::queue::Event;
 use crate::random::Random;
 use crate::thread::{App, Thread};
 use corewise_core::cpuset::CpuSet;
-use corewise_core::observe::{EventKind, ProcessDelay, SampleReading};
+use corewise_core::observe::{EventKind, IdleWaits, ProcessReading, SampleReading};
 use corewise_core::plan::OutcomeKind;
-use corewise_core::teams;
 use corewise_core::time::Time;
-use corewise_core::waits::{CALM_MAX, DELAYED_FROM};
+use corewise_core::waits::looks::{IDLE_EVERY, Look, Looks};
+use corewise_core::waits::teams;
 use std::time::Duration;
 
 /// Clock samples per second of CPU time.
 const SAMPLES_PER_S: f64 = 199.0;
-
-/// The times of looks at processes, as in `corewise_binding::runtimes`: while one is delayed but nothing was
-/// changed; otherwise, growing with the time since the last delay; and where all teams yield.
-const LOOK_DELAYED: Duration = Duration::from_millis(5);
-const LOOK_MIN: Duration = Duration::from_millis(10);
-const LOOK_MAX: Duration = Duration::from_millis(50);
-const LOOK_CALM_PART: u32 = 20;
-const LOOK_IF_DISTURBING: Duration = Duration::from_millis(250);
-
-/// The share of waiting from which on a process is reported, and for how long it then is.
-const REPORTED_FROM: f64 = 0.02;
-const REPORTED_FOR: Duration = CALM_MAX.saturating_mul(2);
-
-/// Time between two reports of idle PEs.
-const IDLE_OVER: Duration = Duration::from_millis(100);
 
 /// The process of an application's current run.
 #[derive(Debug, Clone, Default)]
@@ -54,32 +39,18 @@ pub(crate) struct Process {
     pub team: usize,
     /// The spin count that corewise has set.
     spin_count: Option<u64>,
-    /// The last look, and until when it is reported.
-    looked: Look,
-    reported_until: Time,
-    /// The idle time of its PEs, the CPU time of its threads, and when both were reported last.
-    idle: Option<Idle>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Look {
-    at: Time,
-    run_ns: u64,
-    wait_ns: u64,
-    timeslices: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Idle {
-    since: Time,
-    idle_ns: u64,
-    run_ns: u64,
+    /// The last reading, what its threads had wanted by then, and whether it was reported.
+    read: Option<ProcessReading>,
+    wanted_ns: Vec<u64>,
+    was_reported: bool,
+    /// When the idle time of its PEs was last read, while its waits are changed.
+    idle_read: Option<Time>,
 }
 
 impl Process {
     /// Creates the process of threads that are about to start.
-    pub fn new(leader: usize, team: usize, now: Time) -> Self {
-        Self { leader, team, looked: Look { at: now, ..Look::default() }, ..Self::default() }
+    pub fn new(leader: usize, team: usize) -> Self {
+        Self { leader, team, ..Self::default() }
     }
 
     /// Returns its threads.
@@ -316,11 +287,9 @@ impl Sim {
         if !self.is_adaptable(app) {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         }
-        let (at, run_ns) = (self.now, self.run_of(app).run_ns);
-        let idle = Idle { since: at, idle_ns: self.idle_ns(app), run_ns };
         let process = &mut self.apps[app].process;
         process.spin_count = count;
-        process.idle = count.map(|_| idle);
+        process.idle_read = None;
         OutcomeKind::Done
     }
 
@@ -337,67 +306,60 @@ impl Sim {
     }
 
     fn is_adaptable(&self, app: usize) -> bool {
-        matches!(self.apps[app].plan.waiting, Waiting::Library { .. })
+        self.idle_waits(app) == IdleWaits::Adaptable
     }
 
-    fn gives_way(&self, app: usize) -> bool {
-        matches!(self.apps[app].plan.waiting, Waiting::Yield { .. })
-    }
-
-    /// Schedules the first look for delays, once they are subscribed to.
-    pub(crate) fn begin_looks(&mut self) {
-        if self.news.wants(EventKind::Delayed) && self.delayed_at.is_none() {
-            self.delayed_at = Some(self.now);
-            self.queue.push(self.now + LOOK_MIN, Event::Look);
+    fn idle_waits(&self, app: usize) -> IdleWaits {
+        match self.apps[app].plan.waiting {
+            Waiting::Library { .. } => IdleWaits::Adaptable,
+            Waiting::Yield { .. } => IdleWaits::Yield,
+            _ => IdleWaits::Fixed,
         }
     }
 
-    /// Looks at all processes with several threads, reports those that are or were delayed, and schedules the
-    /// next look.
-    pub(super) fn look_for_delays(&mut self) {
+    /// Schedules the first look at processes, once their times are subscribed to.
+    pub(crate) fn begin_looks(&mut self) {
+        if self.news.wants(EventKind::Process) && self.looks.is_none() {
+            let looks = self.looks.insert(Looks::new(self.now));
+            let within = looks.take(self.now, &[]);
+            self.queue.push(self.now + within, Event::Look);
+        }
+    }
+
+    /// Looks at all processes with several threads, reports what is worth it, and schedules the next look.
+    pub(super) fn look_at_processes(&mut self) {
         let teams: Vec<usize> = (0..self.apps.len()).filter(|&app| self.has_team(app)).collect();
         // A running thread's time up to now.
         (0..self.cpus.len()).for_each(|pe| self.settle(pe));
-        let all_give_way = !teams.is_empty() && teams.iter().all(|&app| self.gives_way(app));
-        let mut is_pressing = false;
-        for app in teams {
-            let delay = self.delay(app);
-            let (share, now) = (delay.share(), self.now);
-            if share >= REPORTED_FROM {
-                self.apps[app].process.reported_until = now + REPORTED_FOR;
+        let looks: Vec<Look> = teams.into_iter().filter_map(|app| self.look_at_process(app)).collect();
+        let now = self.now;
+        let within = self.looks.as_mut().map(|of| of.take(now, &looks));
+        within.into_iter().for_each(|within| self.queue.push(now + within, Event::Look));
+    }
+
+    /// Returns nothing at the first look at a process.
+    fn look_at_process(&mut self, app: usize) -> Option<Look> {
+        let reading = self.read_process(app);
+        let waits = reading.waits;
+        let process = &mut self.apps[app].process;
+        let Some(before) = process.read.replace(reading) else {
+            if let Some(looks) = &mut self.looks {
+                looks.note_team(self.now);
             }
-            if share >= DELAYED_FROM && !delay.gives_way {
-                self.delayed_at = Some(now);
-                is_pressing |= delay.spin_count.is_none();
-            }
-            let process = &self.apps[app].process;
-            if process.is_changed() || now < process.reported_until {
-                self.news.add(EventKind::Delayed, NewsItem::Delayed(delay));
-            }
-        }
-        let calm = self.delayed_at.map_or(Duration::ZERO, |at| self.now.since(at)) / LOOK_CALM_PART;
-        let period = match (all_give_way, is_pressing) {
-            (true, _) => LOOK_IF_DISTURBING,
-            (false, true) => LOOK_DELAYED,
-            (false, false) => calm.clamp(LOOK_MIN, LOOK_MAX),
+            return None;
         };
-        self.queue.push(self.now + period, Event::Look);
+        let (is_changed, was_reported) = (process.is_changed(), process.was_reported);
+        let look = Look { times: reading.since(&before), waits, is_changed, was_reported };
+        process.was_reported = look.waits_or_is_throttled();
+        if look.is_reported() {
+            self.news.add(EventKind::Process, NewsItem::Process(reading));
+        }
+        Some(look)
     }
 
     fn has_team(&self, app: usize) -> bool {
         let app = &self.apps[app];
         app.process.team > 1 && app.alive > 0 && !self.threads[app.process.leader].ended
-    }
-
-    /// Returns what the threads of a process have run and waited so far.
-    fn run_of(&self, app: usize) -> Look {
-        let mut look = Look { at: self.now, ..Look::default() };
-        for thread in &self.threads[self.apps[app].process.threads()] {
-            look.run_ns += thread.times.run_ns(thread.cpu_ns);
-            look.wait_ns += thread.times.wait_ns;
-            look.timeslices += thread.times.timeslices;
-        }
-        look
     }
 
     /// Returns the time for which the PEs that a process may use have been idle so far, summed over them.
@@ -411,33 +373,45 @@ impl Sim {
         permitted.iter().map(|pe| idle(pe.0 as usize)).sum()
     }
 
-    /// Returns the delay of a process since the last look.
-    fn delay(&mut self, app: usize) -> ProcessDelay {
-        let look = self.run_of(app);
-        let idle_percent = self.idle_percent(app, look.run_ns);
-        let (adaptable, gives_way) = (self.is_adaptable(app), self.gives_way(app));
+    fn read_process(&mut self, app: usize) -> ProcessReading {
+        let process = &self.apps[app].process;
+        let (leader, members) = (process.leader, process.threads());
+        let (mut run_ns, mut wait_ns, mut timeslices) = (0, 0, 0);
+        let mut wanted_ns = Vec::with_capacity(members.len());
+        for thread in &self.threads[members] {
+            let ran_ns = thread.times.run_ns(thread.cpu_ns);
+            wanted_ns.push(ran_ns + thread.times.wait_ns);
+            run_ns += ran_ns;
+            wait_ns += thread.times.wait_ns;
+            timeslices += thread.times.timeslices;
+        }
+        let is_due = process.idle_read.is_none_or(|at| self.now.since(at) >= IDLE_EVERY);
+        let idle_ns = (process.is_changed() && is_due).then(|| self.idle_ns(app));
+        let before = std::mem::replace(&mut self.apps[app].process.wanted_ns, wanted_ns);
         let process = &mut self.apps[app].process;
-        let last = std::mem::replace(&mut process.looked, look);
-        ProcessDelay {
-            leader: self.threads[process.leader].id,
-            run_ns: look.run_ns - last.run_ns,
-            wait_ns: look.wait_ns - last.wait_ns,
+        if idle_ns.is_some() {
+            process.idle_read = Some(self.now);
+        }
+        let before = before.into_iter().chain(std::iter::repeat(0));
+        let threads = process.wanted_ns.iter().zip(before).filter(|(now, before)| **now > *before).count();
+        ProcessReading {
+            leader: self.threads[leader].id,
+            at: self.now,
+            threads: threads as u32,
+            pes: self.threads[leader].permitted.intersection(&self.online).len() as u32,
+            run_ns,
+            wait_ns,
             throttled_ns: 0,
-            elapsed_ns: look.at.0 - last.at.0,
-            timeslices: Some(look.timeslices - last.timeslices),
-            idle_percent,
-            adaptable,
-            gives_way,
-            other_gangs: self.gangs.beside(process.leader, &self.threads),
-            spin_count: process.spin_count,
+            timeslices: Some(timeslices),
+            idle_ns,
+            waits: self.idle_waits(app),
+            other_gangs: self.gangs.beside(leader, &self.threads),
         }
     }
 
-    fn idle_percent(&mut self, app: usize, run_ns: u64) -> Option<u8> {
-        let last = self.apps[app].process.idle.filter(|idle| self.now.since(idle.since) >= IDLE_OVER)?;
-        let idle = Idle { since: self.now, idle_ns: self.idle_ns(app), run_ns };
-        self.apps[app].process.idle = Some(idle);
-        let (idle_ns, run_ns) = (idle.idle_ns - last.idle_ns, idle.run_ns - last.run_ns);
-        Some((100.0 * idle_ns as f64 / (idle_ns + run_ns).max(1) as f64) as u8)
+    /// Returns the processes with several threads as they were last read.
+    pub(crate) fn process_readings(&self) -> Vec<ProcessReading> {
+        let teams = (0..self.apps.len()).filter(|&app| self.has_team(app));
+        teams.filter_map(|app| self.apps[app].process.read).collect()
     }
 }

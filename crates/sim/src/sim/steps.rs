@@ -83,7 +83,7 @@ impl Sim {
         let permitted = Arc::new(plan.pin.as_ref().map_or_else(|| all.clone(), |pin| pin.intersection(all)));
         let team = self.team(app, &permitted);
         let starting = &mut self.apps[app];
-        starting.process = Process::new(self.threads.len(), team, self.now);
+        starting.process = Process::new(self.threads.len(), team);
         starting.alive = team;
         starting.chains.iter_mut().for_each(|passes| *passes = vec![0; team]);
         starting.pools.fill(0);

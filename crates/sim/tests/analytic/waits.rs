@@ -50,7 +50,7 @@ fn run_with(scenario: &Scenario, waits: WaitsSpec, adapt_team: bool, seed: u64) 
     let default = Variant::policy("default".parse().expect("a policy"));
     let variant = Variant { waits, adapt_team, ..default };
     let sim = scenario.simulation(&variant, seed).expect("a simulation");
-    let config = EngineConfig { cures: waits.cures(), ..EngineConfig::default() };
+    let config = EngineConfig { mitigations: waits.mitigations(), ..EngineConfig::default() };
     let policy = variant.policy.build(None).expect("a policy");
     let mut engine = Engine::new(model(scenario), policy, config);
     let mut world = SimWorld::new(sim, seed);
@@ -171,7 +171,7 @@ fn the_spin_count_is_restored_when_the_other_program_has_ended() {
         let variant =
             Variant { waits: WaitsSpec::Spin, ..Variant::policy("default".parse().expect("a policy")) };
         let sim = scenario.simulation(&variant, seed).expect("a simulation");
-        let config = EngineConfig { cures: WaitsSpec::Spin.cures(), ..EngineConfig::default() };
+        let config = EngineConfig { mitigations: WaitsSpec::Spin.mitigations(), ..EngineConfig::default() };
         let policy = variant.policy.build(None).expect("a policy");
         let mut engine = Engine::new(model(&scenario), policy, config);
         let mut world = SimWorld::new(sim, seed);

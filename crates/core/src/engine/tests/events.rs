@@ -255,7 +255,8 @@ fn who_rests_for_a_moment_keeps_its_pe() {
 
 #[test]
 fn waits_are_changed_between_observations_also_before_the_first() {
-    let config = EngineConfig { cures: Cures { spin: true, turns: true }, ..EngineConfig::default() };
+    let config =
+        EngineConfig { mitigations: Mitigations { spin: true, turns: true }, ..EngineConfig::default() };
     let mut engine =
         Engine::new(bulldozer(), Box::new(Listener { kinds: &[], asked: Rc::default() }), config);
     let leader = ThreadId { tid: 7, generation: 1 };

@@ -4,7 +4,7 @@ use super::*;
 use crate::observe::{
     CounterReading, Event, EventBatch, Observation, ProcessDelay, SampleReading, ThreadReading,
 };
-use crate::waits::Cures;
+use crate::waits::Mitigations;
 
 /// Returns an observation of three threads of one process; a letter in `running` stands for a running thread.
 /// Each was sampled 100 times per second, and has spun in the given number of samples so far.
@@ -35,8 +35,8 @@ fn drawn(engine: &Engine) -> String {
 
 #[test]
 fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end() {
-    let cures = Cures { spin: false, turns: true };
-    let config = EngineConfig { cures, guard: Some(1), ..EngineConfig::default() };
+    let mitigations = Mitigations { spin: false, turns: true };
+    let config = EngineConfig { mitigations, guard: Some(1), ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
     let delay = ProcessDelay { elapsed_ns: 100_000_000, adaptable: false, ..ProcessDelay::example(id(0)) };
     engine.react(&EventBatch { at: second(1), events: vec![Event::Delayed(delay)], outcomes: Vec::new() });
@@ -57,11 +57,11 @@ fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end(
 /// Two of them on one PE would give it to each other in vain, while they wait for the rest.
 #[test]
 fn threads_that_give_way_are_spread_while_they_are_held_up_if_they_fill_all_pes() {
-    let cures = Cures { spin: false, turns: true };
+    let mitigations = Mitigations { spin: false, turns: true };
     let mut engine = Engine::new(
         bulldozer(),
         policy::build("default").unwrap(),
-        EngineConfig { cures, ..EngineConfig::default() },
+        EngineConfig { mitigations, ..EngineConfig::default() },
     );
     let delay = |ms: u64, wait_ns| {
         let example = ProcessDelay::example(id(0));

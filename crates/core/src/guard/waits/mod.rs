@@ -14,7 +14,7 @@
 //!    pair if any living run has asked for it.
 //! 2. *Mean over all runs.* Each run writes down the logarithm of the ratio of its progress in both epochs.
 //!    The number of a pair is the mean over the runs, so all of them compute the same from the same numbers.
-//!    The numbers go into the test that stays valid however often it is evaluated ([`super::evidence`]).
+//!    The numbers go into the test that stays valid however often it is evaluated ([`crate::evidence`]).
 //! 3. *What hurts is taken back*: where the interval lies below 0, that run writes the verdict on the board,
 //!    and all runs follow the newest one. It holds for a time that doubles with each repetition. Meanwhile
 //!    pairs go on; if the changes help after all, or a run's progress falls below what it was with them, they
@@ -45,10 +45,10 @@ mod pair;
 pub use findings::{WaitsFindings, WaitsState};
 
 use super::COST_MAX;
-use super::evidence::Evidence;
 use super::findings::Gain;
 use super::meter::{Look, Rates};
 use crate::board::{Agreed, Ask, Board, Note};
+use crate::evidence::Evidence;
 use crate::ids::AppId;
 use crate::observe::{CounterReading, ProgressSource, ThreadReading};
 use crate::plan::TURN;

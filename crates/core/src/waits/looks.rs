@@ -1,0 +1,116 @@
+//! When to read the times of processes, and which readings to report between two observations.
+//!
+//! Problem: threads that wait for PEs must be seen within milliseconds, but reading takes time of a PE, and
+//! interrupts a thread of the program where all PEs are busy. Approach: a [`Cadence`] whose events are that
+//! the waits of a process begin to matter. The same rules hold on a real machine and in simulations. Limits: a
+//! lone program that has run for a second is looked at every 50 ms.
+
+use super::losses::{self, UNTRIED};
+use crate::cadence::Cadence;
+use crate::observe::{IdleWaits, ProcessTimes};
+use crate::time::Time;
+use std::time::Duration;
+
+/// The least and the most time between two looks.
+const EVERY: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+
+/// The same if the threads of all processes yield while they spin: each interruption may move them to PEs
+/// where they yield to each other in vain. *Measured*.
+const EVERY_IF_ALL_YIELD: Duration = Duration::from_millis(250);
+
+/// The time between two readings of idle time, which the kernel counts in ticks of 10 ms.
+pub const IDLE_EVERY: Duration = Duration::from_millis(50);
+
+/// A smaller share of waiting is that of wake-ups, and is not reported.
+const REPORTED_FROM: f64 = 0.02;
+
+/// When to look; see the module documentation.
+#[derive(Debug, Clone, Copy)]
+pub struct Looks(Cadence);
+
+/// What a look shows of a process with several threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// Its times since the last look.
+    pub times: ProcessTimes,
+    /// How its idle threads wait.
+    pub waits: IdleWaits,
+    /// Whether its waits are changed.
+    pub is_changed: bool,
+    /// Whether the last look was reported.
+    pub was_reported: bool,
+}
+
+impl Looks {
+    /// Begins now.
+    pub fn new(now: Time) -> Looks {
+        let [least, most] = EVERY;
+        Looks(Cadence::new(least, most, now))
+    }
+
+    /// Notes that a process has got a second thread.
+    pub fn note_team(&mut self, now: Time) {
+        self.0.note_event(now);
+    }
+
+    /// Takes in what was seen of all processes with several threads. Returns the time until the next look.
+    pub fn take(&mut self, now: Time, looks: &[Look]) -> Duration {
+        if !looks.is_empty() && looks.iter().all(|look| look.waits == IdleWaits::Yield) {
+            return EVERY_IF_ALL_YIELD;
+        }
+        if looks.iter().any(Look::is_event) {
+            self.0.note_event(now);
+        }
+        self.0.within(now)
+    }
+}
+
+impl Look {
+    fn is_event(&self) -> bool {
+        let is_undecided = !self.is_changed && self.waits != IdleWaits::Yield;
+        is_undecided && losses::of_own_waits(&self.times) > UNTRIED
+    }
+
+    /// Returns whether to report the reading: while something is changed, or threads wait for PEs, and once
+    /// more when they wait no longer.
+    pub fn is_reported(&self) -> bool {
+        self.is_changed || self.was_reported || self.waits_or_is_throttled()
+    }
+
+    /// Returns whether to report the next one, too.
+    pub fn waits_or_is_throttled(&self) -> bool {
+        let ProcessTimes { run_s, wait_s, throttled_s, .. } = self.times;
+        wait_s + throttled_s > REPORTED_FROM * (run_s + wait_s + throttled_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(waits: IdleWaits, is_changed: bool, wait_s: f64) -> Look {
+        let times = ProcessTimes { elapsed_s: 1.0, threads: 2, run_s: 1.0, wait_s, ..Default::default() };
+        Look { times, waits, is_changed, was_reported: false }
+    }
+
+    #[test]
+    fn looks_are_frequent_while_the_waits_of_a_process_matter_and_nothing_is_changed() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let ms = Duration::from_millis;
+        let next = |looks: &[Look]| Looks::new(at(0)).take(at(2_000), looks);
+        assert_eq!(next(&[look(IdleWaits::Adaptable, false, 0.5)]), ms(5));
+        assert_eq!(next(&[look(IdleWaits::Adaptable, true, 0.5)]), ms(50));
+        assert_eq!(next(&[look(IdleWaits::Fixed, false, 0.0)]), ms(50));
+        assert_eq!(next(&[look(IdleWaits::Yield, false, 0.5)]), ms(250));
+        let both = [look(IdleWaits::Yield, false, 0.5), look(IdleWaits::Fixed, false, 0.5)];
+        assert_eq!(next(&both), ms(5));
+    }
+
+    #[test]
+    fn the_end_of_waiting_is_reported_too() {
+        let calm = look(IdleWaits::Fixed, false, 0.0);
+        assert!(!calm.is_reported() && look(IdleWaits::Fixed, false, 0.1).is_reported());
+        assert!(Look { was_reported: true, ..calm }.is_reported());
+        assert!(Look { is_changed: true, ..calm }.is_reported());
+    }
+}

@@ -1,0 +1,223 @@
+//! The currency of all decisions about waits: the share of a process's PE time that is lost.
+//!
+//! A second of a PE is lost if it is spent spinning while another thread waits for that PE, spent in the
+//! kernel to block and to wake up, or idle because the thread that could run there is not awake yet. For each
+//! way to wait this module says which share of the PE time of a process is lost (0: none, 1: all), either as
+//! it was seen, or by a model where it cannot be seen.
+//!
+//! **Own waits** ([`of_own_waits`]): threads spin. For each second for which a thread runs, one waits for a
+//! PE for `w` seconds. As long as any thread of the team waits, the others spin for it; of `n` threads at
+//! least one does in a share `1 - (1 - w)^(n-1)` of the time. Where PEs are wanted twice (`w = 1`), all time
+//! is lost: two threads of a team may share a PE, and then the team gets one step further each time slice.
+//! With short waits `w` cannot be seen, because threads sleep instead of waiting. Then it follows from the PE
+//! time that the process could have had (what it ran, and what was idle) and what its threads would want. A
+//! program that works for longer than a time slice between two waits loses less: in a slice it gets one
+//! step further, however long that step.
+//!
+//! **Short waits** ([`Short`]): each block costs [`BLOCK`] of CPU time and leaves its PE idle for up to
+//! [`WAKE_UP`]. Spinning for as long as a block costs is at most twice as expensive as the best choice,
+//! whatever comes (Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a
+//! shared-memory multiprocessor", SOSP'91).
+//!
+//! **Samples** ([`Samples`]) show spinning and the kernel's part as they are, in turns, too.
+//!
+//! Limits: all threads that ran lately count as one team. What the other processes lose is not counted; it is
+//! about the same, as waiting is mutual.
+
+use crate::ids::ThreadId;
+use crate::observe::{IdleWaits, ProcessTimes, SampleReading};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The CPU time of a block and a wake-up. *Measured* with two threads that wake each other, 4 to 6 µs on
+/// processors of the last years.
+pub const BLOCK: Duration = Duration::from_micros(5);
+
+/// The time for which a PE is idle until a thread that sleeps runs there. *Measured*: 20 to 40 µs in virtual
+/// machines, where the PE leaves an idle state first.
+pub const WAKE_UP: Duration = Duration::from_micros(30);
+
+/// The time slice of Linux's fair scheduler (`kernel/sched/fair.c`, `sysctl_sched_base_slice`).
+pub const SLICE: Duration = Duration::from_millis(3);
+
+/// What a way to wait is expected to cost before it was tried: a tenth. *Measured*: turns cost 10 to 15 %
+/// over what gangs lose alone, and short waits up to 10 % in programs that are better off with them.
+pub const UNTRIED: f64 = 0.1;
+
+/// A kernel's part that is this many times as large as blocks cost has other reasons, such as page faults.
+const KERNEL_BY_BLOCKS_MAX: f64 = 4.0;
+
+/// Returns the loss by own waits that spin, by the waiting that was seen.
+pub fn of_own_waits(times: &ProcessTimes) -> f64 {
+    if times.run_s > 0.0 { of_team(times.wait_s / times.run_s, times.threads) } else { 0.0 }
+}
+
+/// The loss of a team of so many threads that wait for `waiting` seconds for each second of running.
+fn of_team(waiting: f64, threads: u32) -> f64 {
+    1.0 - (1.0 - waiting.clamp(0.0, 1.0)).powf(f64::from(threads.max(1) - 1))
+}
+
+/// The losses of a process while its waits are short.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Short {
+    /// What is lost now.
+    pub short: f64,
+    /// What own waits would lose.
+    pub own: f64,
+}
+
+impl Short {
+    /// Returns the losses over a time; `None` if blocks or idle time are unknown.
+    pub fn of(times: &ProcessTimes) -> Option<Short> {
+        let (blocks, idle_s) = (times.timeslices?, times.idle_s?);
+        let available_s = times.run_s + idle_s;
+        if available_s <= 0.0 {
+            return None;
+        }
+        let late_s = idle_s.min(blocks * WAKE_UP.as_secs_f64());
+        let short = (by_blocks_s(times) + late_s) / (times.run_s + late_s).max(f64::MIN_POSITIVE);
+        let wanted_s = f64::from(times.threads) * times.elapsed_s;
+        let step_s = times.run_s / blocks.max(1.0);
+        let slice_s = SLICE.as_secs_f64();
+        let own =
+            of_team((wanted_s - available_s) / available_s, times.threads) * slice_s / (slice_s + step_s);
+        Some(Short { short: short.min(1.0), own })
+    }
+}
+
+/// Returns the share of a process's CPU time that blocks and wake-ups cost.
+pub fn by_blocks(times: &ProcessTimes) -> f64 {
+    if times.run_s > 0.0 { (by_blocks_s(times) / times.run_s).min(1.0) } else { 0.0 }
+}
+
+fn by_blocks_s(times: &ProcessTimes) -> f64 {
+    times.timeslices.unwrap_or(0.0) * BLOCK.as_secs_f64()
+}
+
+/// What clock samples have shown of the threads of a process so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Samples(HashMap<ThreadId, Counts>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counts {
+    all: u64,
+    spinning: u64,
+    yielding: u64,
+    kernel: u64,
+}
+
+impl<'a> FromIterator<(ThreadId, &'a SampleReading)> for Samples {
+    fn from_iter<I: IntoIterator<Item = (ThreadId, &'a SampleReading)>>(readings: I) -> Samples {
+        let counts = |(thread, reading): (ThreadId, &SampleReading)| {
+            let SampleReading { judged, spinning, giving_way: yielding, kernel, unknown, .. } = *reading;
+            let all = judged + spinning + kernel + unknown;
+            (thread, Counts { all, spinning, yielding, kernel })
+        };
+        Samples(readings.into_iter().map(counts).collect())
+    }
+}
+
+/// What samples show between two instants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SampledLoss {
+    /// The number of samples.
+    pub samples: u64,
+    /// The share in which threads spun. Yielding is no loss: a thread that needs the PE gets it.
+    pub spinning: f64,
+    /// The share in which threads were in the kernel.
+    pub kernel: f64,
+}
+
+impl Samples {
+    /// Returns what was seen since earlier samples, of all threads together: an idle thread has no samples.
+    pub fn since(&self, before: &Samples, waits: IdleWaits) -> SampledLoss {
+        let (mut all, mut spinning, mut kernel) = (0, 0u64, 0);
+        for (thread, now) in &self.0 {
+            let before = before.0.get(thread).copied().unwrap_or_default();
+            all += now.all.saturating_sub(before.all);
+            spinning += now.spinning.saturating_sub(before.spinning);
+            kernel += now.kernel.saturating_sub(before.kernel);
+            if waits == IdleWaits::Yield {
+                spinning = spinning.saturating_sub(now.yielding.saturating_sub(before.yielding));
+            }
+        }
+        let share = |of: u64| of as f64 / all.max(1) as f64;
+        SampledLoss { samples: all, spinning: share(spinning), kernel: share(kernel) }
+    }
+}
+
+impl SampledLoss {
+    /// Returns the loss of a process that blocks as these times show: spinning, and the kernel's part as far
+    /// as blocks explain it.
+    pub fn total(&self, times: &ProcessTimes) -> f64 {
+        self.spinning + self.kernel.min(KERNEL_BY_BLOCKS_MAX * by_blocks(times))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second of `threads` threads on two PEs.
+    fn second(threads: u32, run_s: f64, wait_s: f64) -> ProcessTimes {
+        ProcessTimes { elapsed_s: 1.0, threads, run_s, wait_s, ..ProcessTimes::default() }
+    }
+
+    fn short(threads: u32, run_s: f64, idle_s: f64, blocks: f64) -> Short {
+        let times = second(threads, run_s, 0.0);
+        Short::of(&ProcessTimes { timeslices: Some(blocks), idle_s: Some(idle_s), ..times }).unwrap()
+    }
+
+    fn close(value: f64, expected: f64) -> bool {
+        (value - expected).abs() < 0.015
+    }
+
+    #[test]
+    fn a_team_loses_what_its_slowest_thread_waits() {
+        assert_eq!(of_own_waits(&second(2, 2.0, 0.0)), 0.0);
+        assert!(close(of_own_waits(&second(2, 1.5, 0.3)), 0.2));
+        assert!(close(of_own_waits(&second(2, 1.0, 1.0)), 1.0), "every PE is wanted twice");
+        assert!(close(of_own_waits(&second(64, 63.0, 1.0)), 0.64), "one PE is shared, all threads wait");
+        assert_eq!(of_own_waits(&second(1, 0.5, 0.5)), 0.0, "one thread waits for nobody");
+    }
+
+    #[test]
+    fn alone_own_waits_lose_nothing_and_short_ones_do() {
+        let Short { short, own } = short(2, 1.4, 0.6, 40_000.0);
+        assert!(own < 0.01 && close(short, (0.2 + 0.6) / 2.0), "{short} {own}");
+    }
+
+    #[test]
+    fn beside_others_short_waits_lose_less() {
+        let a_copy = short(2, 1.0, 0.0, 20_000.0);
+        assert!(close(a_copy.short, 0.1) && close(a_copy.own, 0.98), "{a_copy:?}");
+        let beside_a_busy_thread = short(2, 1.3, 0.03, 20_000.0);
+        assert!(beside_a_busy_thread.short + 0.2 < beside_a_busy_thread.own, "{beside_a_busy_thread:?}");
+        let beside_a_disturbance = short(2, 1.2, 0.36, 40_000.0);
+        assert!(beside_a_disturbance.short > beside_a_disturbance.own, "{beside_a_disturbance:?}");
+        let of_long_steps = short(2, 1.0, 0.0, 30.0);
+        assert!(of_long_steps.own < 0.1, "{of_long_steps:?}");
+    }
+
+    #[test]
+    fn samples_are_counted_over_all_threads_and_yielding_is_no_loss() {
+        let thread = |tid| ThreadId { tid, generation: 0 };
+        let reading = |judged, spinning, giving_way, kernel| SampleReading {
+            judged,
+            spinning,
+            giving_way,
+            kernel,
+            ..SampleReading::default()
+        };
+        let before: Samples = [(thread(1), &reading(10, 10, 0, 0))].into_iter().collect();
+        let (first, second) = (reading(10, 40, 20, 10), reading(60, 0, 0, 0));
+        let now: Samples = [(thread(1), &first), (thread(2), &second)].into_iter().collect();
+        let loss = now.since(&before, IdleWaits::Fixed);
+        assert_eq!(loss, SampledLoss { samples: 100, spinning: 0.3, kernel: 0.1 });
+        assert_eq!(now.since(&before, IdleWaits::Yield).spinning, 0.1);
+        let often = ProcessTimes { run_s: 1.0, timeslices: Some(50_000.0), ..ProcessTimes::default() };
+        assert!(close(loss.total(&often), 0.4));
+        let rarely = ProcessTimes { timeslices: Some(100.0), ..often };
+        assert!(close(loss.total(&rarely), 0.3), "page faults are no blocks");
+    }
+}

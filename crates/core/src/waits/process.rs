@@ -1,0 +1,391 @@
+//! The waits of one process: its state, and when that changes.
+//!
+//! ```text
+//!             lacks PEs              others take turns
+//!    ┌─────┐ ───────────▶ ┌───────┐ ───────────▶ ┌───────┐
+//!    │ Own │              │ Short │              │ Turns │
+//!    └─────┘ ◀─────────── └───────┘ ◀─────────── └───────┘
+//!      │ ▲  own lose less           nobody does     │ ▲
+//!      │ └───── turns do not help, or calm ─────────┘ │
+//!      └───── it lacks PEs and spins in fixed waits ──┘
+//!    any of them ── somebody else sets the spin count ──▶ Left
+//! ```
+//!
+//! Two questions are asked in each state. *Has it lost enough to change?* Own and short waits are compared by
+//! what the kernel counts, which has no noise; [`Regret`] answers. *Do samples show a difference?* What is
+//! lost by spinning, and in turns, is known by samples only; [`Evidence`] answers. A change that did not help
+//! is tried again after a [`Backoff`].
+
+use super::losses::{self, Samples, Short, UNTRIED};
+use super::{Mitigations, SPIN_COUNT};
+use crate::backoff::Backoff;
+use crate::cadence::Cadence;
+use crate::evidence::Evidence;
+use crate::observe::{IdleWaits, ProcessReading, ProcessTimes};
+use crate::plan::Setting;
+use crate::time::Time;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a change costs, as a time of the whole process: so long others disturb it without lasting. *Measured*:
+/// what starts beside a program, corewise included, takes PEs from it for some milliseconds.
+const CHANGE: Duration = Duration::from_millis(6);
+
+/// What it costs to open clock samples and what they need, in CPU time. *Measured*.
+const SAMPLES_OPEN: Duration = Duration::from_millis(40);
+
+/// How long short waits stay after a relapse, or are left alone after they did not help: from what people
+/// notice to what a phase of a program lasts.
+const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+
+/// The same of turns, a trial of which takes seconds.
+const TURNS_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(600)];
+
+/// How long a process lacks PEs before its threads are kept apart: binding them has cost up to a third of the
+/// time of programs that ran for half a second. *Measured*.
+const APART_AFTER: Duration = Duration::from_millis(500);
+
+/// Samples that make a number for the test: enough that chance makes it larger about as often as smaller.
+const BATCH: u64 = 4;
+
+/// After this many numbers without a result, the test begins anew.
+const NUMBERS_MAX: usize = 60;
+
+/// Time between two observations while samples are judged, which grows with the time that it takes.
+const JUDGED_EVERY: [Duration; 2] = [Duration::from_millis(25), Duration::from_secs(1)];
+
+/// How a process waits now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// As its runtime library chose.
+    Own,
+    /// Its idle threads spin for no longer than a block costs.
+    Short,
+    /// It takes turns with others, each with its own waits (gang scheduling).
+    Turns,
+    /// As its runtime library chose, for good: somebody else decides.
+    Left,
+}
+
+/// What staying has cost over a change so far, as a time.
+///
+/// Rent or buy: whoever changes when staying has cost as much as a change loses at most twice as much as
+/// somebody who knows the future (Karlin, Manasse, Rudolph, Sleator, "Competitive snoopy caching",
+/// Algorithmica 3, 1988). What is over by the next look is no reason to change, so one look is never enough.
+#[derive(Debug, Clone, Copy)]
+struct Regret {
+    seconds: f64,
+    price_s: f64,
+}
+
+impl Regret {
+    fn with_price(price: Duration) -> Regret {
+        Regret { seconds: 0.0, price_s: price.as_secs_f64() }
+    }
+
+    fn take(&mut self, seconds: f64) {
+        self.seconds = (self.seconds + seconds.min(self.price_s / 2.0)).clamp(0.0, self.price_s);
+    }
+
+    fn is_due(&self) -> bool {
+        self.seconds >= self.price_s
+    }
+
+    fn is_none(&self) -> bool {
+        self.seconds == 0.0
+    }
+
+    fn reset(&mut self) {
+        self.seconds = 0.0;
+    }
+}
+
+/// When something may be tried again.
+#[derive(Debug, Clone, Copy)]
+struct Backoffs {
+    /// Short waits, which did not help.
+    short: Backoff,
+    /// Own waits, after which it lacked PEs again.
+    own: Backoff,
+    turns: Backoff,
+}
+
+/// What samples have shown in the present state.
+#[derive(Debug, Default)]
+struct Judgement {
+    began: Option<Time>,
+    from: Option<(Samples, ProcessReading)>,
+    evidence: Evidence,
+}
+
+/// The waits of one process.
+#[derive(Debug)]
+pub struct Process {
+    state: State,
+    reason: Arc<str>,
+    last: ProcessReading,
+    /// The last reading with idle time, and the most threads at once since then.
+    idle_from: (ProcessReading, u32),
+    regret: Regret,
+    /// Since when it lacks PEs.
+    lacks_pes: Option<Time>,
+    backoffs: Backoffs,
+    judgement: Judgement,
+    /// The share that it loses without turns, if turns are better.
+    offer: Option<f64>,
+    /// What was lost for want of samples, in CPU time.
+    unsampled: Regret,
+}
+
+impl Process {
+    /// Creates the state of a process at its first reading.
+    pub fn new(reading: &ProcessReading) -> Process {
+        let backoff = |[first, most]: [Duration; 2]| Backoff::new(first, most);
+        Process {
+            state: State::Own,
+            reason: "".into(),
+            last: *reading,
+            idle_from: (*reading, reading.threads),
+            regret: Regret::with_price(CHANGE),
+            lacks_pes: None,
+            backoffs: Backoffs { short: backoff(AGAIN), own: backoff(AGAIN), turns: backoff(TURNS_AGAIN) },
+            judgement: Judgement::default(),
+            offer: None,
+            unsampled: Regret::with_price(SAMPLES_OPEN),
+        }
+    }
+
+    /// Takes in a reading. Returns whether other settings are wanted from now on.
+    pub fn take(&mut self, reading: &ProcessReading, may: Mitigations, now: Time) -> bool {
+        let times = reading.since(&self.last);
+        self.last = *reading;
+        if times.elapsed_s <= 0.0 {
+            return false;
+        }
+        match self.state {
+            State::Own => self.take_own(&times, may, now),
+            State::Short => self.take_short(&times, may, now),
+            State::Turns => self.take_turns(&times, may, now),
+            State::Left => false,
+        }
+    }
+
+    /// Takes in a reading of a time that says nothing, because its changes were undone.
+    pub fn skip(&mut self, reading: &ProcessReading) {
+        (self.last, self.idle_from) = (*reading, (*reading, reading.threads));
+        self.judgement.from = None;
+    }
+
+    fn take_own(&mut self, times: &ProcessTimes, may: Mitigations, now: Time) -> bool {
+        let loss = losses::of_own_waits(times);
+        self.regret.take((loss - UNTRIED) * times.elapsed_s);
+        let waits = self.waits(may);
+        if waits == IdleWaits::Fixed {
+            // Threads that rest do not spin.
+            let wanted_s = f64::from(times.threads) * times.elapsed_s;
+            let rest = (1.0 - (times.run_s + times.wait_s) / wanted_s.max(f64::MIN_POSITIVE)).max(0.0);
+            self.unsampled.take((loss - UNTRIED - rest) * times.run_s);
+        }
+        if self.regret.is_none() && (waits != IdleWaits::Yield || self.backoffs.own.is_over(now)) {
+            self.lacks_pes = None;
+        }
+        if !self.regret.is_due() {
+            return false;
+        }
+        if self.lacks_pes.is_none() {
+            self.lacks_pes = Some(now);
+            self.backoffs.own.fail(now);
+        }
+        if waits != IdleWaits::Adaptable || !self.backoffs.short.is_over(now) {
+            return false;
+        }
+        let (lost, waited) = (100.0 * loss, 100.0 * times.waiting_share());
+        let why = format!("its threads waited for a PE for {waited:.0} % of their time");
+        self.enter(State::Short, format!("{why}: spinning loses {lost:.0} % of its PE time").into());
+        true
+    }
+
+    fn take_short(&mut self, times: &ProcessTimes, may: Mitigations, now: Time) -> bool {
+        self.unsampled.take((losses::by_blocks(times) - UNTRIED) * times.run_s);
+        let (from, threads) = self.idle_from;
+        let threads = threads.max(self.last.threads);
+        self.idle_from.1 = threads;
+        if self.last.other_gangs > 0 && may.turns && self.offer.is_some() {
+            self.enter(State::Turns, self.reason_for_turns().unwrap_or_default());
+            return true;
+        }
+        if self.last.idle_ns.is_none() {
+            return false;
+        }
+        self.idle_from = (self.last, self.last.threads);
+        let window = ProcessTimes { threads, ..self.last.since(&from) };
+        let Some(Short { short, own }) = Short::of(&window) else { return false };
+        self.regret.take((short - own) * window.elapsed_s);
+        let is_calm = own < UNTRIED;
+        if !self.regret.is_due() || is_calm && !self.backoffs.own.is_over(now) {
+            return false;
+        }
+        if !is_calm {
+            self.backoffs.short.fail(now);
+        }
+        self.enter(State::Own, "".into());
+        true
+    }
+
+    fn take_turns(&mut self, times: &ProcessTimes, may: Mitigations, now: Time) -> bool {
+        if self.last.other_gangs > 0 {
+            self.regret.reset();
+            return false;
+        }
+        if self.waits(may) == IdleWaits::Adaptable {
+            self.enter(State::Short, "no other program takes turns any more".into());
+            return true;
+        }
+        self.regret.take((UNTRIED - losses::of_own_waits(times)) * times.elapsed_s);
+        let is_over = self.regret.is_due() && self.backoffs.own.is_over(now);
+        if is_over {
+            self.enter(State::Own, "".into());
+        }
+        is_over
+    }
+
+    fn enter(&mut self, state: State, reason: Arc<str>) {
+        (self.state, self.reason) = (state, reason);
+        self.regret.reset();
+        self.idle_from = (self.last, self.last.threads);
+        self.judgement = Judgement::default();
+        if state == State::Own {
+            (self.lacks_pes, self.offer) = (None, None);
+        }
+    }
+
+    /// How its idle threads wait, as far as that may be changed.
+    fn waits(&self, may: Mitigations) -> IdleWaits {
+        match self.last.waits {
+            IdleWaits::Adaptable if !may.spin => IdleWaits::Fixed,
+            waits => waits,
+        }
+    }
+
+    /// Somebody else decides from now on.
+    pub fn leave_alone(&mut self) {
+        self.enter(State::Left, "".into());
+    }
+
+    /// Returns whether samples can show that another state is better.
+    pub fn is_to_be_judged(&self, may: Mitigations) -> bool {
+        let may_be_better = match self.state {
+            State::Own => self.lacks_pes.is_some() && self.waits(may) != IdleWaits::Adaptable,
+            State::Short => self.offer.is_none(),
+            State::Turns => self.last.other_gangs > 0,
+            State::Left => false,
+        };
+        may.turns && may_be_better
+    }
+
+    /// Takes in what samples have shown of its threads so far.
+    pub fn judge(&mut self, samples: Samples, may: Mitigations, now: Time) {
+        let Judgement { began, from, evidence } = &mut self.judgement;
+        began.get_or_insert(now);
+        let Some((before, reading)) = from else {
+            *from = Some((samples, self.last));
+            return;
+        };
+        let loss = samples.since(before, self.last.waits);
+        if loss.samples < BATCH {
+            return;
+        }
+        let total = loss.total(&self.last.since(reading));
+        *from = Some((samples, self.last));
+        let more = match self.state {
+            State::Own => loss.spinning - UNTRIED,
+            State::Short | State::Left => total - UNTRIED,
+            // Turns are no better, and cost something.
+            State::Turns => total + UNTRIED - self.offer.unwrap_or_default(),
+        };
+        evidence.take(more);
+        let is_shown = evidence.interval().is_some_and(|(low, _)| low > 0.0);
+        let estimate = evidence.estimate();
+        if is_shown || evidence.pairs() >= NUMBERS_MAX {
+            *evidence = Evidence::default();
+        }
+        if is_shown {
+            self.change_by_samples(estimate + UNTRIED, may, now);
+        }
+    }
+
+    /// Samples show that so large a share is lost, and that it need not be.
+    fn change_by_samples(&mut self, lost: f64, may: Mitigations, now: Time) {
+        let is_possible = self.backoffs.turns.is_over(now);
+        match self.state {
+            State::Own | State::Short if is_possible => {
+                self.offer = Some(lost);
+                if self.state == State::Own {
+                    self.enter(State::Turns, self.reason_for_turns().unwrap_or_default());
+                }
+            }
+            State::Turns => {
+                self.backoffs.turns.fail(now);
+                self.offer = None;
+                let is_short = self.waits(may) == IdleWaits::Adaptable;
+                self.enter(if is_short { State::Short } else { State::Own }, "turns did not help".into());
+            }
+            State::Own | State::Short | State::Left => {}
+        }
+    }
+
+    /// Forgets samples that were taken while its changes were undone.
+    pub fn judge_anew(&mut self) {
+        self.judgement.from = None;
+    }
+
+    /// Returns the time until the next observation, if samples are to be judged.
+    pub fn judged_within(&self, may: Mitigations, now: Time) -> Option<Duration> {
+        let [least, most] = JUDGED_EVERY;
+        let within = |began: Option<Time>| Cadence::new(least, most, began.unwrap_or(now)).within(now);
+        self.is_to_be_judged(may).then(|| within(self.judgement.began))
+    }
+
+    /// Returns whether it has lost enough for want of samples that opening them is worth it.
+    pub fn needs_samples(&self, may: Mitigations) -> bool {
+        may.turns && (self.unsampled.is_due() || self.state == State::Short && self.last.other_gangs > 0)
+    }
+
+    /// Returns its state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Returns whether no two of its threads should share a PE: they yield to each other in vain.
+    pub fn is_apart(&self, may: Mitigations, now: Time) -> bool {
+        let lacks_for = self.lacks_pes.map_or(Duration::ZERO, |since| now.since(since));
+        let yields = self.state == State::Own && self.waits(may) == IdleWaits::Yield;
+        may.turns && yields && lacks_for >= APART_AFTER
+    }
+
+    /// Returns the settings that it should have, with the reasons.
+    pub fn settings(&self, may: Mitigations) -> Vec<(Setting, Arc<str>)> {
+        match self.state {
+            State::Own | State::Left => Vec::new(),
+            State::Turns => vec![(Setting::InTurns, self.reason.clone())],
+            State::Short => {
+                let offer = self.reason_for_turns().filter(|_| may.turns);
+                let offer = offer.map(|reason| (Setting::MayTakeTurns, reason));
+                [(Setting::SpinCount(SPIN_COUNT), self.reason.clone())].into_iter().chain(offer).collect()
+            }
+        }
+    }
+
+    fn reason_for_turns(&self) -> Option<Arc<str>> {
+        let lost = 100.0 * self.offer?;
+        let how = match self.waits_are_short() {
+            true => "spends on short waits",
+            false => "spins, while its threads wait for PEs,",
+        };
+        Some(format!("it {how} {lost:.0} % of its CPU time").into())
+    }
+
+    fn waits_are_short(&self) -> bool {
+        self.state == State::Short
+    }
+}
