@@ -6,8 +6,8 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, Hints, Input, Observation, ProcessDelay,
-    RunnableThreads, SampleReading, Standing, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, Hints, IdleWaits, Input, Observation,
+    ProcessReading, RunnableThreads, SampleReading, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement};
 use corewise_core::policy::{self, Needs, Policy, Scene};
@@ -135,22 +135,23 @@ impl Run {
             2 => {
                 let hints = Hints { phase: Some(second as u32), ..Hints::default() };
                 let (run_ns, wait_ns) = (10_000_000, 90_000_000);
-                let delay = ProcessDelay {
+                let at = Time(second * 1_000_000_000);
+                let reading = ProcessReading {
                     leader: new,
+                    at,
+                    threads: 2,
+                    pes: 2,
                     run_ns,
                     wait_ns,
                     throttled_ns: 0,
-                    idle_percent: None,
-                    elapsed_ns: 10_000_000,
-                    adaptable: true,
-                    gives_way: false,
-                    other_gangs: 0,
                     timeslices: None,
-                    spin_count: None,
+                    idle_ns: None,
+                    waits: IdleWaits::Adaptable,
+                    other_gangs: 0,
                 };
                 let name = format!("worker {second}").into();
                 let renamed = Event::ThreadRenamed { thread: new, name };
-                vec![Event::Hint { thread: new, hints }, renamed, Event::Delayed(delay)]
+                vec![Event::Hint { thread: new, hints }, renamed, Event::Process(reading)]
             }
             3 => vec![Event::ThreadEnded(old), tlp(LASTING + 1)],
             _ => vec![tlp((step % 3) as u32)],

@@ -2,10 +2,9 @@ use super::*;
 use crate::engine::{Engine, EngineConfig};
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, Input, Observation, ProcessDelay, Program,
-    SampleReading, ThreadReading,
+    ApplicationReading, CounterReading, EventBatch, Input, Observation, Program, SampleReading, ThreadReading,
 };
-use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting};
 use crate::policy;
 use crate::time::Time;
 use std::time::Duration;
@@ -190,25 +189,6 @@ fn what_became_of_each_decision_stands_with_it() {
     assert_eq!(bound.map(|thread| thread.tid).collect::<Vec<_>>(), [1]);
 }
 
-#[test]
-fn waits_that_were_changed_before_the_engine_began_are_counted() {
-    let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
-    let engine = Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default());
-    let delay = |tid, spin_count| {
-        let leader = ThreadId { tid, generation: 0 };
-        Event::Delayed(ProcessDelay { spin_count, ..ProcessDelay::example(leader) })
-    };
-    let mut builder = ReportBuilder::default();
-    let events = vec![delay(1, None), delay(2, Some(200)), delay(2, Some(200))];
-    builder.watch(
-        &Input::Events(EventBatch { at: Time(SECOND), events, outcomes: Vec::new() }),
-        &[],
-        &engine,
-    );
-    let waits = finish(builder, &engine).waits;
-    assert_eq!(waits.shortened_processes, 1);
-}
-
 /// One observation at this second.
 fn look(builder: &mut ReportBuilder, engine: &mut Engine, second: u64, observation: Observation) {
     let observation = Observation { at: Time(second * SECOND), ..observation };
@@ -281,9 +261,9 @@ fn the_programs_whose_waits_were_changed_are_counted_also_when_they_have_ended()
     let programs = (1..=3).map(|tid| Program { leader: leader(tid), name: "train.py".into() }).collect();
     let threads: Vec<_> = (1..=3).map(|tid| reading(tid, SECOND)).collect();
     look(&mut builder, &mut engine, 1, Observation { threads, programs, ..Default::default() });
-    let delayed =
-        |tid| Event::Delayed(ProcessDelay { spin_count: Some(1), ..ProcessDelay::example(leader(tid)) });
-    let events = EventBatch { at: Time(SECOND), events: vec![delayed(1), delayed(2)], outcomes: Vec::new() };
+    let change = Change::Set(Setting::SpinCount(1));
+    let done = |tid| Outcome { thread: leader(tid), change: change.clone(), result: OutcomeKind::Done };
+    let events = EventBatch { at: Time(SECOND), outcomes: vec![done(1), done(2)], ..EventBatch::default() };
     builder.watch(&Input::Events(events), &[], &engine);
     let ended = ThreadReading { ended: true, ..reading(1, SECOND) };
     look(&mut builder, &mut engine, 2, Observation { threads: vec![ended], ..Default::default() });

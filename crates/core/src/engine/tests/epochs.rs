@@ -3,7 +3,7 @@
 use super::*;
 use crate::board::{Agreed, Ask, Board, Note};
 use crate::guard::waits::{EPOCH, TAKEN_BACK};
-use crate::observe::{Event, EventBatch, ProcessDelay};
+use crate::observe::{Event, EventBatch, ProcessReading};
 use crate::plan::SettingKind;
 use crate::waits::Mitigations;
 
@@ -26,9 +26,11 @@ impl Run {
         self.take(&actions)
     }
 
-    fn delay(&mut self, at_ms: u64) -> bool {
-        let delay = ProcessDelay { elapsed_ns: 10_000_000, ..ProcessDelay::example(id(0)) };
-        let (at, events) = (Time(at_ms * 1_000_000), vec![Event::Delayed(delay)]);
+    /// Reports that its threads have waited for a PE as long as they ran.
+    fn report(&mut self, at_ms: u64) -> bool {
+        let at = Time(at_ms * 1_000_000);
+        let reading = ProcessReading { at, run_ns: at.0, wait_ns: at.0, ..ProcessReading::example(id(0)) };
+        let events = vec![Event::Process(reading)];
         let actions = self.engine.react(&EventBatch { at, events, outcomes: Vec::new() });
         self.take(&actions)
     }
@@ -49,7 +51,7 @@ fn run() -> Run {
 #[test]
 fn in_an_epoch_that_another_run_has_asked_for_waits_are_as_without_corewise() {
     let mut run = run();
-    assert!((0..10).any(|look| run.delay(100 + 10 * look)));
+    assert!((0..10).any(|look| run.report(100 + 10 * look)));
     let note = Note { asks: vec![Ask { second: AHEAD + 1, off_ms: 24 }], changes: true, ..Note::default() };
     assert!(run.step(500, &[(3, note.clone())]));
     let changed: String = (1000..1100)
@@ -63,11 +65,11 @@ fn in_an_epoch_that_another_run_has_asked_for_waits_are_as_without_corewise() {
 #[test]
 fn what_all_runs_have_taken_back_stays_so_until_another_run_ends() {
     let mut run = run();
-    assert!((0..10).any(|look| run.delay(100 + 10 * look)));
+    assert!((0..10).any(|look| run.report(100 + 10 * look)));
     let verdict = Agreed { second: AHEAD, is_off: true };
     let others = [(3, Note { verdict, ..Note::default() })];
     assert!(!run.step(500, &others));
-    assert!(!run.delay(600) && !run.step(1500, &others));
+    assert!(!run.report(600) && !run.step(1500, &others));
     assert_eq!(run.reasons.last().map(String::as_str), Some(TAKEN_BACK));
     assert!(run.engine.note().is_some_and(|note| note.changes && note.verdict == verdict));
     assert!(run.step(2500, &[]));
