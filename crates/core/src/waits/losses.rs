@@ -15,7 +15,7 @@
 //! step further, however long that step.
 //!
 //! **Short waits** ([`Short`]): each block costs [`BLOCK`] of CPU time and leaves its PE idle for up to
-//! [`WAKE_UP`]. Spinning for as long as a block costs is at most twice as expensive as the best choice,
+//! [`WAKE_UP`]; so does a thread that waits for a PE while another PE is idle. Spinning for as long as a block costs is at most twice as expensive as the best choice,
 //! whatever comes (Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a
 //! shared-memory multiprocessor", SOSP'91).
 //!
@@ -70,11 +70,14 @@ impl Short {
     /// Returns the losses over a time; `None` if blocks or idle time are unknown.
     pub fn of(times: &ProcessTimes) -> Option<Short> {
         let (blocks, idle_s) = (times.timeslices?, times.idle_s?);
-        let available_s = times.run_s + idle_s;
+        let wake_ups_s = blocks * WAKE_UP.as_secs_f64();
+        // While a PE leaves an idle state, it is not idle, but the thread still waits.
+        let waking_s = times.wait_s.min(wake_ups_s).min(idle_s);
+        let available_s = times.run_s + idle_s + waking_s;
         if available_s <= 0.0 {
             return None;
         }
-        let late_s = idle_s.min(blocks * WAKE_UP.as_secs_f64());
+        let late_s = idle_s.min(wake_ups_s + times.wait_s) + waking_s;
         let short = (by_blocks_s(times) + late_s) / (times.run_s + late_s).max(f64::MIN_POSITIVE);
         let wanted_s = f64::from(times.threads) * times.elapsed_s;
         let step_s = times.run_s / blocks.max(1.0);

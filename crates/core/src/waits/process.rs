@@ -34,11 +34,13 @@ const CHANGE: Duration = Duration::from_millis(6);
 /// What it costs to open clock samples and what they need, in CPU time. *Measured*.
 const SAMPLES_OPEN: Duration = Duration::from_millis(40);
 
-/// How long short waits stay after a relapse, or are left alone after they did not help: from what people
-/// notice to what a phase of a program lasts.
-const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+/// How long own waits are left alone after a relapse: from what people notice to a phase of a program.
+const OWN_AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
 
-/// The same of turns, a trial of which takes seconds.
+/// How long short waits are left alone that did not help: a trial takes a tenth of a second.
+const SHORT_AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
+
+/// The same of turns, a trial of which takes a second.
 const TURNS_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(600)];
 
 /// How long a process lacks PEs before its threads are kept apart: binding them has cost up to a third of the
@@ -133,6 +135,9 @@ pub struct Process {
     judgement: Judgement,
     /// The share that it loses without turns, if turns are better.
     offer: Option<f64>,
+    /// The loss by short waits when they were left, and that by own waits that samples have shown since.
+    short_seen: f64,
+    own_seen: f64,
     /// What was lost for want of samples, in CPU time.
     unsampled: Regret,
 }
@@ -148,9 +153,15 @@ impl Process {
             idle_from: (*reading, reading.threads),
             regret: Regret::with_price(CHANGE),
             lacks_pes: None,
-            backoffs: Backoffs { short: backoff(AGAIN), own: backoff(AGAIN), turns: backoff(TURNS_AGAIN) },
+            backoffs: Backoffs {
+                short: backoff(SHORT_AGAIN),
+                own: backoff(OWN_AGAIN),
+                turns: backoff(TURNS_AGAIN),
+            },
             judgement: Judgement::default(),
             offer: None,
+            short_seen: 1.0,
+            own_seen: 0.0,
             unsampled: Regret::with_price(SAMPLES_OPEN),
         }
     }
@@ -180,7 +191,7 @@ impl Process {
         let loss = losses::of_own_waits(times);
         self.regret.take((loss - UNTRIED) * times.elapsed_s);
         let waits = self.waits(may);
-        if waits == IdleWaits::Fixed {
+        if waits == IdleWaits::Fixed || !self.backoffs.short.is_over(now) {
             // Threads that rest do not spin.
             let wanted_s = f64::from(times.threads) * times.elapsed_s;
             let rest = (1.0 - (times.run_s + times.wait_s) / wanted_s.max(f64::MIN_POSITIVE)).max(0.0);
@@ -196,7 +207,8 @@ impl Process {
             self.lacks_pes = Some(now);
             self.backoffs.own.fail(now);
         }
-        if waits != IdleWaits::Adaptable || !self.backoffs.short.is_over(now) {
+        let may_be_short = self.backoffs.short.is_over(now) || self.own_seen > self.short_seen;
+        if waits != IdleWaits::Adaptable || !may_be_short {
             return false;
         }
         let (lost, waited) = (100.0 * loss, 100.0 * times.waiting_share());
@@ -220,13 +232,16 @@ impl Process {
         self.idle_from = (self.last, self.last.threads);
         let window = ProcessTimes { threads, ..self.last.since(&from) };
         let Some(Short { short, own }) = Short::of(&window) else { return false };
-        self.regret.take((short - own) * window.elapsed_s);
         let is_calm = own < UNTRIED;
+        // What was seen is better than what is expected.
+        let own = if is_calm { own } else { own.max(self.own_seen) };
+        self.regret.take((short - own) * window.elapsed_s);
         if !self.regret.is_due() || is_calm && !self.backoffs.own.is_over(now) {
             return false;
         }
         if !is_calm {
             self.backoffs.short.fail(now);
+            (self.short_seen, self.own_seen) = (short, 0.0);
         }
         self.enter(State::Own, "".into());
         true
@@ -275,7 +290,7 @@ impl Process {
     /// Returns whether samples can show that another state is better.
     pub fn is_to_be_judged(&self, may: Mitigations) -> bool {
         let may_be_better = match self.state {
-            State::Own => self.lacks_pes.is_some() && self.waits(may) != IdleWaits::Adaptable,
+            State::Own => self.lacks_pes.is_some(),
             State::Short => self.offer.is_none(),
             State::Turns => self.last.other_gangs > 0,
             State::Left => false,
@@ -296,6 +311,10 @@ impl Process {
             return;
         }
         let total = loss.total(&self.last.since(reading));
+        if self.state == State::Own && self.last.waits == IdleWaits::Adaptable && may.spin {
+            self.own_seen = loss.spinning;
+            return;
+        }
         *from = Some((samples, self.last));
         let more = match self.state {
             State::Own => loss.spinning - UNTRIED,

@@ -282,7 +282,7 @@ fn trace(cells: &[Cell], seed: u64) -> Result<(), Box<dyn Error>> {
         println!("{cell}, seed {seed}");
         let outcome = run(cell, Way::Corewise, seed, |input, actions| {
             if let Input::Events(batch) = input {
-                for event in batch.events.iter().filter(|event| matches!(event, Event::Delayed(_))) {
+                for event in batch.events.iter().filter(|event| matches!(event, Event::Process(_))) {
                     println!("  {:.3} {event:?}", batch.at.as_secs_f64());
                 }
             }
