@@ -2,27 +2,21 @@
 //! ([`at_once`]) and running processes ([`attached`]) are variants of it.
 
 use crate::commands::ThisMachine;
-use crate::recording_file::RecordingWriter;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::{self, Runtimes, libgomp};
-use corewise_binding::shared::board::SharedBoard;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
-use corewise_core::policy::{Policy, Reading};
+use corewise_core::policy::Policy;
 use corewise_core::program;
-use corewise_core::recording::Header;
-use corewise_core::report::{Circumstances, Host, Report, ReportBuilder, Sources, WaitsReport};
-use corewise_core::time::Time;
-use corewise_core::world::{Wake, World, control_loop};
+use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources, WaitsReport};
 use corewise_counters as counters;
-use corewise_counters::progress::WorkMeter;
-use corewise_counters::{CounterSource, Subjects};
 use corewise_discovery as discovery;
-use corewise_discovery::{Discovery, NewThread, Root};
-use corewise_live::{Application, Ends, LiveWorld, Parts, Processes};
+use corewise_discovery::Root;
+use corewise_discovery::followed::Followed;
+use corewise_live::{Application, Ends, Processes};
 use corewise_render::terminal::{describe_error, message};
 use corewise_sys::descriptors::leaving_free;
 use corewise_sys::environment;
@@ -31,20 +25,24 @@ use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
 use corewise_topology::host;
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 mod at_once;
 pub mod attached;
 mod command_cpu;
+mod sources;
 pub mod team_size;
+mod watch;
 
 use command_cpu::CommandCpu;
+use sources::{Attached, attach, discover};
+use watch::Watch;
 
 /// The parameters of a session.
 pub struct SessionRequest {
@@ -186,7 +184,8 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     // Before the command's process is created, so that it is found.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others.clone()).collect();
-    let open = || discover(&request, roots, excluded, &mut notes);
+    let choice = sources::Choice::of(&request);
+    let open = || discover(&choice, roots, excluded, &mut notes);
     let discovery = with_descriptors_left(16, open);
     // Without discovery no thread is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
@@ -195,7 +194,9 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     if !request.keep_descriptors {
         signals.let_go_of_descriptors(request.output == Output::ToStandardError);
     }
-    let attach = |discovery| with_descriptors_left(8, || attach(&request, &waiting, discovery, &mut notes));
+    let pes = &request.machine.model()?.topology.allowed;
+    let attach =
+        |discovery| with_descriptors_left(8, || attach(&choice, pes, &waiting, discovery, &mut notes));
     match discovery.and_then(attach) {
         Ok(attached) => {
             let cpu = CommandCpu::begin(&others);
@@ -251,22 +252,6 @@ fn warn(notes: &mut Vec<String>, text: String) {
     notes.push(text);
 }
 
-fn discover(
-    request: &SessionRequest,
-    roots: Vec<Root>,
-    excluded: Vec<u32>,
-    notes: &mut Vec<String>,
-) -> Result<Box<dyn Discovery>> {
-    let proc = Proc::own();
-    if !proc.is_of_this_namespace().context("there is no /proc")? {
-        bail!("/proc belongs to another PID namespace: mount the /proc of this one");
-    }
-    let options = discovery::Options { roots, excluded, proc, choice: request.discovery };
-    let (discovery, fallbacks) = discovery::open(&options)?;
-    notes.extend(fallbacks);
-    Ok(discovery)
-}
-
 /// Returns the children that this process had before it executed corewise.
 fn children() -> Vec<u32> {
     // Without `/proc`, nothing is watched anyway.
@@ -282,97 +267,6 @@ fn own_processes(
     let witness = signals.witness().map(|pid| pid.as_raw() as u32);
     let others = request.policy_keeper.into_iter().chain(guardian.map(|guardian| guardian.process().id));
     [std::process::id()].into_iter().chain(witness).chain(others.collect::<Vec<_>>())
-}
-
-/// The sources that watch a command.
-struct Attached {
-    discovery: Box<dyn Discovery>,
-    counters: Box<dyn CounterSource>,
-    /// The threads that existed already.
-    appeared: Vec<NewThread>,
-    /// When watching began.
-    since: Instant,
-}
-
-impl Attached {
-    fn sources(&self) -> Sources {
-        Sources { discovery: self.discovery.name().to_owned(), counters: self.counters.name() }
-    }
-}
-
-/// Opens the counters on the waiting child.
-fn attach(
-    request: &SessionRequest,
-    waiting: &Waiting,
-    discovery: Box<dyn Discovery>,
-    notes: &mut Vec<String>,
-) -> Result<Attached> {
-    let subjects = Subjects::Waiting(waiting.pid().as_raw() as u32);
-    let counters = open_counters(request, subjects, &*discovery, notes)?;
-    Ok(Attached { discovery, counters, appeared: Vec::new(), since: Instant::now() })
-}
-
-/// Opens the sources for running processes: discovery of the descendants of `roots`, and counters, if that is
-/// still useful.
-fn attach_running(
-    request: &SessionRequest,
-    roots: Vec<Root>,
-    excluded: Vec<u32>,
-    notes: &mut Vec<String>,
-    is_worth_it: &dyn Fn() -> Result<()>,
-) -> Result<Attached> {
-    let mut discovery = with_descriptors_left(16, || discover(request, roots, excluded, notes))?;
-    let since = Instant::now();
-    is_worth_it()?;
-    let appeared = discovery.refresh()?.appeared;
-    let members: BTreeSet<u32> = appeared.iter().map(|thread| thread.pid).collect();
-    let members: Vec<u32> = members.into_iter().collect();
-    let subjects = Subjects::Running(&members);
-    let counters = with_descriptors_left(8, || open_counters(request, subjects, &*discovery, notes))?;
-    Ok(Attached { discovery, counters, appeared, since })
-}
-
-fn open_counters(
-    request: &SessionRequest,
-    subjects: Subjects<'_>,
-    discovery: &dyn Discovery,
-    notes: &mut Vec<String>,
-) -> Result<Box<dyn CounterSource>> {
-    let (counters, fallbacks) = counters::open(
-        request.counters,
-        subjects,
-        &request.machine.model()?.topology.allowed,
-        discovery.clock_filter(),
-    )?;
-    notes.extend(fallbacks);
-    let lacks = |reading: &&Reading| **reading != Reading::Tlp && !counters.gives(**reading);
-    for reading in request.policy.needs().required.iter().filter(lacks) {
-        let (policy, needed, source) = (request.policy.name(), reading.words(), counters.name());
-        let how = how_to_get(*reading);
-        warn(
-            notes,
-            format!(
-                "the policy {policy} needs {needed}, which the counters `{source}` do not provide: {how}"
-            ),
-        );
-    }
-    Ok(counters)
-}
-
-/// Returns what a user can do about a reading that the counters in use do not provide.
-fn how_to_get(reading: Reading) -> &'static str {
-    match reading {
-        Reading::FpuUsage => {
-            "nothing is bound; clock samples tell it (`--counters sample`) where perf events are permitted, \
-             and hardware counters (`--counters pmu`) where their events are known (docs/counters.md)"
-        }
-        Reading::Ipc | Reading::L2Misses | Reading::Branches => {
-            "nothing is bound; hardware counters tell it (`--counters pmu`), on a machine that has them and \
-             where perf events are permitted (docs/counters.md)"
-        }
-        Reading::Tlp => "nothing is bound",
-        Reading::Spinning | Reading::Master => "nothing is bound; only simulated programs tell it yet",
-    }
 }
 
 fn watch(
@@ -391,107 +285,42 @@ fn watch(
     let application = Application::new(Target::Command, &request.name(), first);
     let ends = Ends::WithCommand { command: waiting.pid(), wait };
     // Before the command begins: the report has this time.
-    let host = host::read(Path::new("/"));
+    let host = Some(host::read(Path::new("/")));
 
     let began = Instant::now();
-    let applications = vec![application];
     let processes = processes_of(&request.config, guardian.as_ref(), began);
-    let watch = Watch { words: words.clone(), applications, ends, guardian, processes, host, began, cpu };
+    let acts = Rc::new(Cell::new(guardian.is_some()));
+    let followed = guardian.as_ref().and_then(|_| attached.discovery.followed());
+    let watch = Watch {
+        words: words.clone(),
+        applications: vec![application],
+        ends,
+        processes,
+        actuators: actuators(guardian, followed)?,
+        acts,
+        host,
+        began,
+        cpu,
+        deferred: None,
+        is_urgent: Rc::default(),
+        record: request.record,
+    };
+    let engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);
     let start = || {
         waiting.start(&words[0])?;
         Ok(())
     };
-    watch.run(request, signals, attached, notes, start)
+    watch.run(engine, signals, attached, notes, start)
 }
 
-/// The subject of a run, however it was started.
-struct Watch {
-    /// The command in the report.
-    words: Vec<String>,
-    applications: Vec<Application>,
-    ends: Ends,
-    guardian: Option<Guardian>,
-    /// The processes with several threads, if their waits may be changed.
-    processes: Option<Processes>,
-    host: Host,
-    began: Instant,
-    cpu: CommandCpu,
-}
-
-impl Watch {
-    /// Watches the run to its end. Calls `start` when everything is ready.
-    fn run(
-        self,
-        request: SessionRequest,
-        signals: Signals,
-        attached: Attached,
-        mut notes: Vec<String>,
-        start: impl FnOnce() -> Result<()>,
-    ) -> Result<Ended> {
-        let Watch { words, mut applications, ends, guardian, processes, host, began, cpu } = self;
-        let since = attached.since.saturating_duration_since(began);
-        applications.iter_mut().for_each(|application| application.began = Time(0) + since);
-        let (sources, dry_run) = (attached.sources(), guardian.is_none());
-        let Attached { discovery, counters, appeared, .. } = attached;
-        let mut engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);
-        let followed = guardian.as_ref().and_then(|_| discovery.followed());
-        let actuators = Actuators::new(guardian, followed).context("cannot change threads")?;
-        let work = request.config.guard.filter(|_| !dry_run).map(|_| WorkMeter::default());
-        let is_guarded = work.is_some() && request.config.uses_delays();
-        // Without a board only placements are guarded.
-        let mut own_board = is_guarded.then(SharedBoard::open).transpose().unwrap_or_else(|error| {
-            notes.push(format!("changes of waits are not guarded: {error}"));
-            None
-        });
-        let board = own_board.as_ref().map(SharedBoard::try_clone).transpose()?;
-        let parts =
-            Parts { applications, ends, discovery, counters, actuators, processes, signals, work, board };
-        let mut world = LiveWorld::new(parts, began)?;
-        appeared.iter().for_each(|thread| world.meet(thread));
-        start()?;
-        // Only when the command is known to exist, as this overwrites an older recording.
-        let mut recorder = request.record.map(|path| {
-            RecordingWriter::create(path, &Header::of(&engine, &words, &sources, Some(host.clone())))
-        });
-        let mut builder = ReportBuilder::default();
-        let mut failure_told = false;
-        let result = control_loop(&mut world, &mut engine, |input, actions, engine| {
-            builder.watch(input, actions, engine);
-            if let (Some(board), Some(note)) = (&mut own_board, engine.note()) {
-                board.write(note);
-            }
-            if let Some(failure) = engine.policy_failure().filter(|_| !failure_told) {
-                failure_told = true;
-                warn(&mut notes, format!("the policy {}: {failure}", engine.policy_name()));
-            }
-            if let Some(recorder) = &mut recorder {
-                recorder.write(input);
-            }
-        });
-        let failure = recorder.and_then(|recorder| recorder.finish().err());
-        if let Err(error) = result {
-            notes.push(format!("the run was no longer watched: {error}"));
-            world.stop_watching();
-        }
-        notes.extend(world.notes());
-        let exit_status = match ends {
-            Ends::WithCommand { .. } => finish(&mut world)?,
-            Ends::WithTargets { .. } => exited(0),
-        };
-        let circumstances = Circumstances {
-            rounds: world.rounds(),
-            command_cpu: cpu.so_far(),
-            host: Some(host),
-            ..circumstances(words, dry_run, sources, notes)
-        };
-        let knowledge = Knowledge::Report(Box::new(builder.finish(&engine, circumstances)));
-        Ok(Ended { knowledge, exit_status, failure })
-    }
+/// Returns what changes threads; without a guardian it changes nothing.
+fn actuators(guardian: Option<Guardian>, followed: Option<std::io::Result<Followed>>) -> Result<Actuators> {
+    Actuators::new(guardian, followed).context("cannot change threads")
 }
 
 /// Returns the processes of the programs, if their waits may be changed.
 fn processes_of(config: &EngineConfig, guardian: Option<&Guardian>, began: Instant) -> Option<Processes> {
-    let guardian = guardian.filter(|_| config.uses_delays())?;
+    let guardian = guardian.filter(|_| config.changes_waits())?;
     let mut runtimes = Runtimes::new(config);
     runtimes.may_write(guardian);
     Some(Processes::new(runtimes, began))
@@ -532,20 +361,6 @@ fn circumstances(command: Vec<String>, dry_run: bool, sources: Sources, notes: V
         // Not the maximum of `getrusage`, which begins with that of the process that started this one.
         peak_memory_bytes: Proc::own().own_status().bytes("VmHWM"),
         notes,
-    }
-}
-
-/// If watching failed, lets the command run to its end, unwatched.
-fn finish(world: &mut LiveWorld) -> Result<ExitStatus> {
-    let mut wake = Wake::Deadline;
-    loop {
-        match (world.exit_status(), wake) {
-            (Some(status), _) => return Ok(status),
-            (None, Wake::Finished) => bail!("another process has collected the command's exit status"),
-            (None, Wake::Deadline | Wake::Events(_)) => {}
-        }
-        let tomorrow = world.now() + Duration::from_secs(86_400);
-        wake = world.wait_until(tomorrow)?;
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::engine::Engine;
 use crate::ids::ThreadId;
+use crate::machine_model::MachineModel;
 use crate::observe::{EventBatch, EventKind, Input, Observation};
 use crate::plan::Action;
 use crate::time::Time;
@@ -31,6 +32,12 @@ pub trait World {
     /// Requests progress readings for the threads of the process of `_of`. Worlds that measure progress
     /// anyway need not implement this.
     fn measure(&mut self, _of: ThreadId) {}
+
+    /// Returns a better model of the machine, once, when it has become known. Worlds that know their machine from
+    /// the start need not implement this.
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        None
+    }
 
     /// Waits until `deadline`, or until a subscribed event happens.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
@@ -69,7 +76,11 @@ fn steps<W: World>(
     world.subscribe(&engine.event_kinds());
     let mut deadline = world.now() + engine.interval();
     loop {
-        let finished = match world.wait_until(deadline)? {
+        let wake = world.wait_until(deadline)?;
+        if let Some(machine) = world.better_machine() {
+            engine.set_machine(machine);
+        }
+        let finished = match wake {
             Wake::Events(batch) => {
                 let actions = engine.react(&batch);
                 world.apply(&actions);

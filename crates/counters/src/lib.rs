@@ -131,7 +131,7 @@ fn open_pmu(must_tell_fpu_usage: bool) -> Result<Box<dyn CounterSource>, Counter
 }
 
 /// A source of counter readings for the threads of one process tree.
-pub trait CounterSource {
+pub trait CounterSource: Send {
     /// The name for reports: `pmu amd_fam15h`, `sample`, `none`.
     fn name(&self) -> String;
 

@@ -49,6 +49,9 @@ pub(super) struct Apps {
     first: NonNull<RawApp>,
 }
 
+// SAFETY: the mapping belongs to the process and is used through this value only.
+unsafe impl Send for Apps {}
+
 impl Apps {
     const BYTES: NonZeroUsize = NonZeroUsize::new(APPS_MAX * size_of::<RawApp>()).expect("neither is 0");
 

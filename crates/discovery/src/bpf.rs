@@ -21,11 +21,10 @@ use corewise_sys::proc::Proc;
 use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
 };
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// `COUNT_BITS` and `TIME_SHIFT` of `discovery.bpf.c`.
@@ -61,10 +60,10 @@ pub struct Bpf {
     ended_ns: Vec<u64>,
     list: Link,
     ring: RingBuffer<'static>,
-    inbox: Rc<RefCell<Vec<RawThread>>>,
+    inbox: Receiver<RawThread>,
     /// Wakes when a bound thread starts something.
     starts: RingBuffer<'static>,
-    started: Rc<RefCell<Vec<RawStart>>>,
+    started: Receiver<RawStart>,
     heirs: Heirs,
     /// Wakes on changes of the number of runnable threads.
     changes: RingBuffer<'static>,
@@ -119,10 +118,9 @@ impl Bpf {
                 parents.update(&parent, &index, MapFlags::ANY).map_err(bpf_error)?;
             }
         }
-        let (inbox, started) = (Rc::default(), Rc::default());
         let ring_of = |name| bpf::map(&object, name, 0).map_err(refused);
-        let events = ring(&ring_of("events")?, Rc::clone(&inbox))?;
-        let starts = ring(&ring_of("starts")?, Rc::clone(&started))?;
+        let (events, inbox) = ring(&ring_of("events")?)?;
+        let (starts, started) = ring(&ring_of("starts")?)?;
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
         let now = Instant::now();
         let mut bpf = Bpf {
@@ -340,7 +338,7 @@ impl Bpf {
     /// Takes the notices out of the ring buffer.
     fn consume(&mut self) -> Result<(), DiscoveryError> {
         self.ring.consume().map_err(bpf_error)?;
-        let events = std::mem::take(&mut *self.inbox.borrow_mut());
+        let events = self.inbox.try_iter().collect::<Vec<RawThread>>();
         let now = Instant::now();
         if !events.is_empty() {
             self.look_again = Some(now + WAKE);
@@ -464,7 +462,7 @@ impl Discovery for Bpf {
             by_tid: raw.by_tid,
             by_pid: raw.by_tgid,
         };
-        self.started.borrow_mut().drain(..).map(start).collect()
+        self.started.try_iter().map(start).collect()
     }
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
@@ -541,20 +539,21 @@ impl Discovery for Bpf {
     }
 }
 
-/// Creates a ring whose entries, plain data of the kernel's layout, are put into `inbox`.
+/// Creates a ring whose entries are plain data of the kernel's layout, and where they arrive.
 fn ring<T: Copy + 'static>(
     entries: &MapHandle,
-    inbox: Rc<RefCell<Vec<T>>>,
-) -> Result<RingBuffer<'static>, DiscoveryError> {
+) -> Result<(RingBuffer<'static>, Receiver<T>), DiscoveryError> {
+    let (sender, inbox) = channel();
     let mut builder = RingBufferBuilder::new();
     let take = move |bytes: &[u8]| {
         assert_eq!(bytes.len(), size_of::<T>(), "discovery.bpf.c and bpf.rs disagree on news");
         // SAFETY: T is plain data and `bytes` has its size.
-        inbox.borrow_mut().push(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() });
+        // It is in vain only while everything ends.
+        let _ = sender.send(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() });
         0
     };
     builder.add(entries, take).map_err(bpf_error)?;
-    builder.build().map_err(bpf_error)
+    Ok((builder.build().map_err(bpf_error)?, inbox))
 }
 
 /// Creates a ring that is only used to wake.

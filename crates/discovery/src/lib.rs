@@ -1,16 +1,19 @@
 //! Which threads applications have, from the first instant of each to its last.
 //!
 //! Two sources implement one interface: [`bpf`] (exact, immediate, needs privileges) and [`poll`] (`/proc`,
-//! for every user). Every report names the source in use.
+//! for every user). Every report names the source in use. A third one, [`tree`], follows a command until one of
+//! these is ready and takes its place ([`continued`]).
 
 mod apps;
 pub mod attach;
 pub mod bpf;
+pub mod continued;
 pub mod followed;
 mod groups;
 pub mod heirs;
 mod known;
 pub mod poll;
+pub mod tree;
 mod unwatched;
 
 use corewise_core::ids::{AppId, PeId, ThreadId};
@@ -107,7 +110,7 @@ pub fn open(options: &Options) -> Result<(Box<dyn Discovery>, Vec<String>), Disc
 /// A source of threads. It follows process trees: every descendant of a root, including those whose parent
 /// has ended. (corewise is a child subreaper, so its own orphans become its children and stay visible.
 /// Orphans of a process that ran already are only found by BPF, or if they were seen while the parent lived.)
-pub trait Discovery {
+pub trait Discovery: Send {
     /// Returns the name for reports: `bpf` or `poll`.
     fn name(&self) -> &'static str;
 

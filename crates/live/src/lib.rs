@@ -1,29 +1,35 @@
 //! The real machine as a World: observes the threads of applications and changes them with actuators.
 
-pub mod early;
+mod application;
 pub mod policy_command;
 mod processes;
 mod programs;
+mod readings;
 mod rounds;
+pub mod upgrade;
 
+pub use crate::application::{Application, Ends};
 pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
+use crate::upgrade::{Deferred, Upgrade};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::runtimes::Runtimes;
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
+use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
-    ProgressSource, Standing, Target, ThreadReading,
+    CounterReading, Event, EventBatch, EventKind, Hints, Observation, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Change, Outcome};
+use corewise_core::report::Sources;
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
 use corewise_counters::CounterSource;
 use corewise_counters::progress::WorkMeter;
 use corewise_counters::reports::ProgramReports;
+use corewise_discovery::continued::Continued;
 use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
@@ -32,8 +38,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,6 +83,11 @@ pub struct LiveWorld {
     /// The start of the present round.
     woken: Option<Instant>,
     rounds: Rounds,
+    /// A model of the machine that is not yet taken.
+    machine: Option<MachineModel>,
+    /// Whether everything that sources show is available.
+    is_complete: bool,
+    notes: Vec<String>,
 }
 
 /// The parts of a live world.
@@ -93,51 +106,12 @@ pub struct Parts {
     pub processes: Option<Processes>,
     /// Measures progress if the counters do not; `None` if progress is not needed.
     pub work: Option<WorkMeter>,
-    /// What all runs of the user share, to be read, if changes of waits are guarded.
-    pub board: Option<SharedBoard>,
+    /// What all runs of the user share, if changes of waits are guarded. Here it is read, the loop's owner writes.
+    pub board: Rc<RefCell<Option<SharedBoard>>>,
     /// The signals.
     pub signals: Signals,
-}
-
-/// An application that is watched.
-#[derive(Debug, Clone)]
-pub struct Application {
-    /// What belongs to it.
-    pub target: Target,
-    /// Its name.
-    pub name: Arc<str>,
-    /// Its first process.
-    pub first: u32,
-    /// When watching began.
-    pub began: Time,
-    /// The PEs that its user permits to that process, once read.
-    pub allowed: Option<Arc<CpuSet>>,
-    /// When it was found to have ended.
-    pub ended: Option<Time>,
-}
-
-impl Application {
-    /// Creates an application that has not been observed yet.
-    pub fn new(target: Target, name: &str, first: u32) -> Application {
-        Application { target, name: name.into(), first, began: Time(0), allowed: None, ended: None }
-    }
-}
-
-/// When a run ends.
-#[derive(Debug, Clone, Copy)]
-pub enum Ends {
-    /// When this command ends; with `wait`, when everything that outlives it ends, too.
-    WithCommand {
-        /// The command's process.
-        command: Pid,
-        /// Whether processes that outlive the command are followed to their end.
-        wait: bool,
-    },
-    /// When nothing that is followed lives any more, when corewise is asked to end, or at this time.
-    WithTargets {
-        /// The latest end.
-        at: Option<Time>,
-    },
+    /// What a run that begins with light sources has yet to get.
+    pub deferred: Option<Deferred>,
 }
 
 /// An error of the machine as a whole.
@@ -146,6 +120,9 @@ pub enum LiveError {
     /// Threads cannot be discovered any more.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
+    /// The heavier sources cannot be opened.
+    #[error("{0}")]
+    Sources(String),
     /// A system call failed that should not.
     #[error("{call} failed: {errno}")]
     System {
@@ -165,6 +142,9 @@ impl LiveWorld {
         };
         Ok(Self {
             command,
+            machine: None,
+            is_complete: parts.deferred.is_none(),
+            notes: Vec::new(),
             parts,
             kinds: Vec::new(),
             events: Vec::new(),
@@ -190,6 +170,16 @@ impl LiveWorld {
         self.exit_status
     }
 
+    /// Returns whether the heavier sources are in use.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Returns the sources in use.
+    pub fn sources(&self) -> Sources {
+        Sources { discovery: self.parts.discovery.name().to_owned(), counters: self.parts.counters.name() }
+    }
+
     /// Returns the durations of rounds, from wake-up to the last action carried out: all, or a sample of very
     /// many with the longest.
     pub fn rounds(&self) -> Vec<Duration> {
@@ -198,7 +188,8 @@ impl LiveWorld {
 
     /// Returns what the sources could not see, in words.
     pub fn notes(&self) -> Vec<String> {
-        let mut notes = self.parts.discovery.notes();
+        let mut notes = self.notes.clone();
+        notes.extend(self.parts.discovery.notes());
         notes.extend(self.parts.counters.notes());
         notes.extend(self.parts.actuators.notes());
         notes.extend(self.reports.note());
@@ -230,6 +221,59 @@ impl LiveWorld {
         self.reports.watch(thread.pid);
         self.parts.actuators.meet(thread);
         self.parts.processes.iter_mut().for_each(|processes| processes.meet(thread));
+    }
+
+    /// Gets what is due of what was deferred.
+    fn upgrade_if_due(&mut self) -> Result<(), LiveError> {
+        let Some(mut deferred) = self.parts.deferred.take().filter(|_| self.watching) else { return Ok(()) };
+        let has_teams = self.parts.processes.as_ref().is_some_and(|processes| processes.meter.has_teams());
+        let is_due = deferred.is_due();
+        if (is_due || has_teams)
+            && let Some(arm) = deferred.arm.take()
+        {
+            match arm(self.parts.processes.as_mut().map(|processes| &mut processes.runtimes)) {
+                Ok(actuators) => self.parts.actuators = actuators,
+                Err(why) => self.notes.push(why),
+            }
+            self.parts.actuators.begin_look(&self.baseline);
+        }
+        if is_due {
+            deferred.begin().map_err(|error| LiveError::Sources(error.to_string()))?;
+        }
+        match deferred.take() {
+            Some(Ok(upgrade)) => self.upgrade(upgrade),
+            Some(Err(why)) => Err(LiveError::Sources(why)),
+            None => {
+                self.parts.deferred = Some(deferred);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets the heavier sources take the place of the light ones.
+    fn upgrade(&mut self, upgrade: Upgrade) -> Result<(), LiveError> {
+        let Upgrade { discovery, appeared, counters, machine, work, board, notes } = upgrade;
+        let first = &mut *self.parts.discovery;
+        let (mut discovery, threads) = Continued::after(first, discovery, appeared, &Proc::own())?;
+        if self.kinds.contains(&EventKind::TlpChanged) {
+            discovery.report_tlp();
+        }
+        if let Some(followed) = discovery.followed() {
+            self.parts.actuators.follow(followed);
+        }
+        (self.parts.discovery, self.parts.counters) = (Box::new(discovery), counters);
+        for taken in threads {
+            match taken.is_new {
+                true => self.meet(&taken.thread),
+                false => self.parts.counters.watch(&taken.thread),
+            }
+        }
+        let now = self.now();
+        self.parts.applications.iter_mut().for_each(|application| application.began = now);
+        (self.parts.work, self.machine, self.is_complete) = (work, Some(machine), true);
+        *self.parts.board.borrow_mut() = board;
+        self.notes.extend(notes);
+        Ok(())
     }
 
     /// Takes in everything that has happened.
@@ -305,9 +349,9 @@ impl LiveWorld {
                 Some(Event::Hint { thread: ThreadId { tid, generation: facts.generation }, hints })
             }));
         }
-        if wanted(EventKind::Delayed) {
-            let delays = self.parts.processes.iter_mut().flat_map(Processes::read);
-            events.extend(delays.map(Event::Delayed));
+        if wanted(EventKind::Process) {
+            let readings = self.parts.processes.iter_mut().flat_map(Processes::read);
+            events.extend(readings.map(Event::Process));
         }
         self.events.extend(events);
     }
@@ -316,6 +360,12 @@ impl LiveWorld {
     fn forget(&mut self, ended: &[ThreadId]) {
         let processes = self.parts.processes.iter_mut();
         processes.for_each(|processes| ended.iter().for_each(|thread| processes.forget(*thread)));
+    }
+
+    /// Returns whether looking for threads is better left to the rarer looks for everything else.
+    fn is_interruption_harmful(&self) -> bool {
+        let processes = self.parts.processes.as_ref().filter(|_| self.parts.deferred.is_some());
+        processes.is_some_and(|processes| processes.meter.is_any_interruption_harmful())
     }
 
     fn hears_of_allowed(&self) -> bool {
@@ -365,62 +415,6 @@ impl LiveWorld {
     }
 }
 
-impl LiveWorld {
-    /// Returns a thread's progress: as reported by its program, else by instructions, else by points of its
-    /// code.
-    fn progress(&mut self, of: &ThreadFacts, counters: Option<&CounterReading>) -> Option<ProgressReading> {
-        let reported = self.reports.work(of.pid, of.tid);
-        if reported.is_some() {
-            self.reporting.insert(of.app);
-        }
-        // The units must be the same for all threads of an application.
-        if self.reporting.contains(&of.app) {
-            return reported.map(|work| ProgressReading { work, source: ProgressSource::Heartbeat });
-        }
-        let work = self.parts.work.as_mut()?;
-        if let Some(CounterReading::Pmu(pmu)) = counters
-            && let Some(instructions) = pmu.instructions
-        {
-            return Some(ProgressReading { work: instructions, source: ProgressSource::Instructions });
-        }
-        Some(ProgressReading { work: work.read(of.tid)?, source: ProgressSource::Points })
-    }
-
-    fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {
-        let now = self.now();
-        let mut processes: Vec<HashSet<u32>> = vec![HashSet::new(); self.parts.applications.len()];
-        let mut living = vec![0; self.parts.applications.len()];
-        for thread in threads.iter().filter(|thread| !thread.ended) {
-            processes[thread.app.0 as usize].insert(thread.pid);
-            living[thread.app.0 as usize] += 1;
-        }
-        let mut readings = Vec::new();
-        for (index, application) in self.parts.applications.iter_mut().enumerate() {
-            application.ended = if living[index] == 0 { application.ended.or(Some(now)) } else { None };
-            let first = threads.iter().find(|thread| thread.thread.tid == application.first && !thread.ended);
-            application.allowed = first.map(|first| first.permitted.clone()).or(application.allowed.take());
-            let app = AppId(index as u32);
-            let parallelism = self.parts.discovery.parallelism(app);
-            readings.push(ApplicationReading {
-                app,
-                target: application.target.clone(),
-                name: application.name.clone(),
-                allowed: application.allowed.as_deref().cloned(),
-                processes: processes[index].len() as u32,
-                threads: living[index],
-                began: application.began,
-                ended: application.ended,
-                runnable_thread_ns: parallelism.runnable_thread_ns,
-                active_ns: parallelism.active_ns,
-                sequential_ns: parallelism.sequential_ns,
-                runnable_max: parallelism.runnable_max,
-                exact: parallelism.exact,
-            });
-        }
-        readings
-    }
-}
-
 impl World for LiveWorld {
     type Error = LiveError;
 
@@ -459,11 +453,12 @@ impl World for LiveWorld {
             allowed: CpuSet::clone(&self.baseline),
             taken: self.parts.actuators.taken(),
             threads,
+            processes: self.parts.processes.as_mut().map_or_else(Vec::new, Processes::last),
             applications,
             programs: self.programs.take(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: own_cpu_ns(),
-            board: self.parts.board.as_ref().map(SharedBoard::read),
+            board: self.parts.board.borrow().as_ref().map(SharedBoard::read),
         })
     }
 
@@ -499,12 +494,21 @@ impl World for LiveWorld {
         }
     }
 
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        self.machine.take()
+    }
+
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
         loop {
             self.woken = Some(Instant::now());
             self.refresh()?;
             if self.finished {
                 return Ok(Wake::Finished);
+            }
+            self.upgrade_if_due()?;
+            if self.machine.is_some() {
+                // All is observed at once with the new sources.
+                return Ok(Wake::Deadline);
             }
             let left = deadline.since(self.now());
             if left.is_zero() {
@@ -519,11 +523,17 @@ impl World for LiveWorld {
             let mut nap = left;
             let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
             if self.watching {
-                nap = self.parts.discovery.refresh_within().map_or(left, |within| within.min(left));
+                let refresh =
+                    self.parts.discovery.refresh_within().filter(|_| !self.is_interruption_harmful());
+                nap = refresh.map_or(left, |within| within.min(left));
                 let look = self.parts.processes.as_ref().and_then(Processes::due_within);
                 let due = look.into_iter().chain(self.parts.actuators.due_within());
                 let due = due.chain(self.reports.due_within()).min();
                 nap = due.map_or(nap, |within| within.min(nap));
+                if let Some(deferred) = &self.parts.deferred {
+                    nap = nap.min(deferred.due_within());
+                    descriptors.extend(deferred.wake_fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+                }
                 nap = if self.hears_of_allowed() { nap.min(ALLOWED_WITHIN) } else { nap };
                 let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());
                 descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));

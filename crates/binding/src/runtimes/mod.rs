@@ -22,7 +22,6 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::IdleWaits;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
-use corewise_core::waits::DELAYED_FROM;
 use corewise_discovery::NewThread;
 use search::Schedule;
 use std::collections::{BTreeMap, HashSet};
@@ -32,6 +31,9 @@ use variable::Variable;
 /// Share of the time in which threads want a PE but wait for it, from which on it is urgent to find the
 /// runtime library of their process.
 const DELAYED_MIN: f64 = 0.02;
+
+/// The same share from which on it is worth advice to the user.
+const ADVISED_FROM: f64 = 0.1;
 
 /// The variables by which a user decides how threads wait. Such a wish wins.
 pub const WISHES: [&str; 4] = [libgomp::WISHES[0], libgomp::WISHES[1], "KMP_BLOCKTIME", openmpi::VARIABLE];
@@ -151,7 +153,7 @@ impl Runtimes {
         if process.is_search_due(pid, now, threads, share >= DELAYED_MIN) {
             notes = process.search(pid, self.spin, &mut self.others, self.changes.as_ref());
         }
-        if threads > 1 && share >= DELAYED_FROM {
+        if threads > 1 && share >= ADVISED_FROM {
             notes.extend(process.advice.map(str::to_owned));
         }
         notes.iter().for_each(|note| self.note(note));
@@ -160,11 +162,6 @@ impl Runtimes {
     /// Returns how the idle threads of a process wait, and whether that was changed.
     pub fn waits(&self, pid: u32) -> (IdleWaits, bool) {
         self.processes.get(&pid).map_or((IdleWaits::Fixed, false), Process::waits)
-    }
-
-    /// Returns the spin count of the idle threads of a process, if it differs from the library's own.
-    pub fn spin_count(&self, pid: u32) -> Option<u64> {
-        self.processes.get(&pid).filter(|process| !process.copies.is_empty())?.wanted
     }
 
     /// Takes note that a thread has ended.

@@ -1,11 +1,12 @@
 //! A run of running processes: they are attached with their descendants, or as a control group, and detached
 //! with every mask restored while they keep running.
 
-use super::{
-    CommandCpu, Ended, SessionRequest, Watch, attach_running, guard, nested, own_processes, processes_of,
-    recover,
-};
+use super::command_cpu::CommandCpu;
+use super::sources::{Choice, attach_running};
+use super::watch::Watch;
+use super::{Ended, SessionRequest, actuators, guard, nested, own_processes, processes_of, recover};
 use anyhow::{Context, Result, bail};
+use corewise_core::engine::Engine;
 use corewise_core::observe::Target;
 use corewise_core::time::Time;
 use corewise_discovery::Root;
@@ -14,8 +15,10 @@ use corewise_live::{Application, Ends};
 use corewise_sys::cgroup::{ControlGroup, Hierarchy};
 use corewise_sys::signals::Signals;
 use corewise_topology::host;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The targets that a user names; each is an application.
@@ -85,21 +88,29 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
     let targets = look_at(targets, &own)?;
     let roots = targets.iter().map(Attachable::root).collect();
-    let attached = attach_running(&request, roots, own, &mut notes, &|| Ok(()))?;
+    let machine = request.machine.model()?;
+    let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
+    let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
     // They were started without a value of ours by which libgomp's variable could be found.
     let began = Instant::now();
     let processes = processes_of(&request.config, guardian.as_ref(), began);
+    let followed = guardian.as_ref().and_then(|_| attached.discovery.followed());
     let watch = Watch {
         words: targets.iter().map(Attachable::words).collect(),
         applications: targets.iter().map(Attachable::application).collect(),
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
-        guardian,
         processes,
-        host: host::read(Path::new("/")),
+        acts: Rc::new(Cell::new(guardian.is_some())),
+        actuators: actuators(guardian, followed)?,
+        host: Some(host::read(Path::new("/"))),
         began,
         cpu: CommandCpu::default(),
+        deferred: None,
+        is_urgent: Rc::default(),
+        record: request.record,
     };
-    watch.run(request, signals, attached, notes, || Ok(()))
+    let engine = Engine::new(machine.clone(), request.policy, request.config);
+    watch.run(engine, signals, attached, notes, || Ok(()))
 }
 
 fn look_at(targets: &Targets, own: &[u32]) -> Result<Vec<Attachable>> {

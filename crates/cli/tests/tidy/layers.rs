@@ -19,7 +19,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 17] = [
     ("discovery", &["core", "bpf", "sys", "testing"]),
     ("counters", &["core", "code", "discovery", "paths", "rt", "sys", "testing"]),
     ("binding", &["core", "code", "discovery", "sys", "testing"]),
-    ("live", &["core", "binding", "counters", "discovery", "sys"]),
+    ("live", &["core", "binding", "counters", "discovery", "sys", "testing"]),
     ("bench", &["core", "sys", "testing", "topology"]),
     ("branches", &["core", "bpf", "code", "paths", "sys", "testing"]),
     ("truth", &["code", "paths", "sys", "testing"]),

@@ -3,7 +3,7 @@
 //! Problem: where programs share PEs, a thread that is ready to run waits for one. Whether that costs anything,
 //! and what to do about it, is decided in [`corewise_core::waits`]. Approach: the scheduler adds up for each
 //! thread how long it ran and how long it waited (`schedstat`). These times are added up for every process
-//! with several threads, at a [`Cadence`]: often after something has happened, rarely while all is calm. What a
+//! with several threads, when it may matter ([`Looks`]). What a
 //! quota of a control group took ([`Throttling`]) gives nobody else a PE, and what corewise itself took, most
 //! of it at the start, is not what others need; both are left out of the waiting time. How idle the PEs of a
 //! process are is read only while its waits are changed.
@@ -13,11 +13,10 @@
 
 mod process;
 
-use corewise_core::cadence::Cadence;
 use corewise_core::ids::{PeId, ThreadId};
 use corewise_core::observe::{IdleWaits, ProcessReading};
 use corewise_core::time::Time;
-use corewise_core::waits::DELAYED_FROM;
+use corewise_core::waits::looks::{IDLE_EVERY, Look, Looks};
 use corewise_discovery::NewThread;
 use corewise_sys::allowance::Allowance;
 use corewise_sys::clock::own_cpu_time;
@@ -29,34 +28,23 @@ use process::Process;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The least time between two readings, by their [`Cadence`].
-pub const PERIOD_MIN: Duration = Duration::from_millis(5);
-/// The longest time between two readings.
-pub const PERIOD_MAX: Duration = Duration::from_millis(50);
-/// The time between two readings if all threads yield while they spin: how they share the PEs depends on every
-/// disturbance.
-pub const PERIOD_IF_DISTURBING: Duration = Duration::from_millis(250);
-
 /// The share of a PE that reading may cost in the long run.
 pub const COST_MAX: f64 = 0.002;
-
-/// Time between two readings of idle time, which the kernel counts in ticks of 10 ms.
-const IDLE_READ_AFTER: Duration = Duration::from_millis(100);
 
 /// The files of this many threads are kept open at most, as descriptors are few.
 const KEPT_OPEN_MAX: usize = 256;
 
 /// What one reading shows of a process with several threads.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
     /// Its times so far.
     pub reading: ProcessReading,
     /// Its threads; 0 if the process is gone.
     pub threads: usize,
-    /// Whether it is over, although threads of it may still be seen: it must not be reported any more.
-    pub is_over: bool,
     /// The share of the time since the last reading in which its threads wanted a PE but waited for it, 0..1.
     pub waiting_share: f64,
+    /// Whether it is to be reported.
+    pub is_reported: bool,
 }
 
 /// Reads how long the threads of processes run and wait; see the module documentation.
@@ -67,7 +55,7 @@ pub struct DelayMeter {
     began: Instant,
     processes: BTreeMap<u32, Process>,
     kept_open: usize,
-    cadence: Cadence,
+    looks: Looks,
     /// When the next reading is due.
     due: Instant,
     /// The times of all PEs when they were last read, while waits are changed.
@@ -85,8 +73,8 @@ impl DelayMeter {
             began,
             processes: BTreeMap::new(),
             kept_open: 0,
-            cadence: Cadence::new(PERIOD_MIN, PERIOD_MAX, Time(0) + now.duration_since(began)),
-            due: now + PERIOD_MIN,
+            looks: Looks::new(Time(0) + now.duration_since(began)),
+            due: now,
             pe_times: None,
             allowance: Allowance::new(COST_MAX),
         }
@@ -110,8 +98,9 @@ impl DelayMeter {
         }
         if process.threads() == 2 {
             process.begin_team();
-            self.cadence.note_event(self.now());
-            self.due = self.due.min(Instant::now() + PERIOD_MIN);
+            let now = self.now();
+            self.looks.note_team(now);
+            self.due = self.due.min(Instant::now() + self.looks.take(now, &[]));
         }
     }
 
@@ -130,10 +119,8 @@ impl DelayMeter {
 
     /// Takes note of how the idle threads of a process wait, and whether that was changed.
     pub fn set_waits(&mut self, pid: u32, waits: IdleWaits, are_changed: bool) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        process.waits = waits;
-        if process.set_changed(are_changed) {
-            self.cadence.note_event(Time(0) + self.began.elapsed());
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.set_waits(waits, are_changed);
         }
     }
 
@@ -146,20 +133,15 @@ impl DelayMeter {
         self.processes.values().filter(|process| process.threads() > 1)
     }
 
-    /// Returns whether all processes with several threads have a runtime whose threads yield while they spin;
-    /// `None` if there is no such process.
-    pub fn yields(&self) -> Option<bool> {
-        self.has_teams().then(|| self.teams().all(Process::yields))
+    /// Returns whether the threads of all processes with several yield while they spin, so that every
+    /// interruption may harm them.
+    pub fn is_any_interruption_harmful(&self) -> bool {
+        self.has_teams() && self.teams().all(|process| process.waits == IdleWaits::Yield)
     }
 
-    /// Returns whether threads that want PEs all the time wait for PEs.
-    pub fn is_any_busy(&self) -> bool {
-        self.processes.values().any(|process| process.is_busy)
-    }
-
-    /// The same, and they do not yield: they may spin in code of their own, which samples show.
-    pub fn is_any_busy_without_yielding(&self) -> bool {
-        self.processes.values().any(|process| process.is_busy && !process.yields())
+    /// Returns the last reading of each process that was read.
+    pub fn last(&self) -> impl Iterator<Item = ProcessReading> {
+        self.teams().filter(|process| !process.is_over).filter_map(|process| process.last)
     }
 
     /// Returns the time until the next reading is due; `None` while no process has several threads.
@@ -168,35 +150,29 @@ impl DelayMeter {
     }
 
     /// Reads all processes, if a reading is due.
-    pub fn read(&mut self) -> Vec<Look> {
+    pub fn read(&mut self) -> Vec<Seen> {
         if self.due_within().is_none_or(|within| !within.is_zero()) {
             return Vec::new();
         }
-        let cpu_before = own_cpu_time();
-        let now = self.now();
+        let (cpu_before, now) = (own_cpu_time(), self.now());
         self.read_idle_time();
-        let mut looks = Vec::new();
-        let (mut kept_open, mut is_eventful) = (0, false);
+        let (mut seen, mut looks): (Vec<Seen>, Vec<Look>) = Default::default();
+        let mut kept_open = 0;
         self.processes.retain(|_, process| {
-            let (reading, waiting_share) = process.read(now);
+            let (reading, look) = process.look(now);
             kept_open += process.kept_open();
-            // Frequent readings of threads that yield while they spin would only disturb them.
-            is_eventful |= process.note_delay(waiting_share >= DELAYED_FROM) && !process.yields();
-            looks.push(Look { reading, threads: process.threads(), is_over: process.is_over, waiting_share });
-            process.threads() > 0
+            let threads = process.threads();
+            let waiting_share = look.map_or(0.0, |look| look.times.waiting_share());
+            let is_reported = !process.is_over && look.is_some_and(|look| look.is_reported());
+            seen.push(Seen { reading, threads, waiting_share, is_reported });
+            looks.extend(look.filter(|_| threads > 1));
+            threads > 0
         });
         self.kept_open = kept_open;
-        if is_eventful {
-            self.cadence.note_event(now);
-        }
         // Not by the clock: where PEs are contended, corewise waits for one, too.
         let affordable = self.allowance.spend(own_cpu_time() - cpu_before);
-        self.due = Instant::now() + self.period().max(affordable);
-        looks
-    }
-
-    fn period(&self) -> Duration {
-        if self.yields() == Some(true) { PERIOD_IF_DISTURBING } else { self.cadence.within(self.now()) }
+        self.due = Instant::now() + self.looks.take(now, &looks).max(affordable);
+        seen
     }
 
     /// Adds up the idle time of the PEs of each process whose waits are changed, if that is due.
@@ -205,7 +181,7 @@ impl DelayMeter {
             self.pe_times = None;
             return;
         }
-        if self.pe_times.as_ref().is_some_and(|(at, _)| at.elapsed() < IDLE_READ_AFTER) {
+        if self.pe_times.as_ref().is_some_and(|(at, _)| at.elapsed() < IDLE_EVERY) {
             return;
         }
         let times = self.proc.pe_times();

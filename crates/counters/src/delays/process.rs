@@ -4,7 +4,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{PeId, ThreadId};
 use corewise_core::observe::{IdleWaits, ProcessReading};
 use corewise_core::time::Time;
-use corewise_core::waits::DELAYED_FROM;
+use corewise_core::waits::looks::Look;
 use corewise_sys::affinity;
 use corewise_sys::clock::process_cpu_time;
 use corewise_sys::limits::Throttling;
@@ -13,11 +13,6 @@ use corewise_sys::proc::{Proc, Schedstat, SchedstatFile};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// The minimum time over which it is judged whether threads want PEs all the time, and the share from which on
-/// they do.
-const BUSY_FOR: Duration = Duration::from_millis(50);
-const BUSY_MIN: f64 = 0.85;
 
 /// Time between two readings of the masks of its threads, and the number of threads whose masks are read.
 const MASKS_READ_AFTER: Duration = Duration::from_secs(1);
@@ -32,10 +27,9 @@ pub(super) struct Process {
     are_waits_changed: bool,
     /// Whether its first thread has ended.
     pub is_over: bool,
-    was_delayed: bool,
-    /// Whether its threads wanted PEs all the time lately, and waited for them.
-    pub is_busy: bool,
-    demand: Demand,
+    /// The last reading.
+    pub last: Option<ProcessReading>,
+    was_reported: bool,
     /// The PEs that its threads may use, and when that was read.
     pes: Option<(CpuSet, Instant)>,
     /// Its idle time so far; to be reported once if it is new.
@@ -53,20 +47,6 @@ pub(super) struct Process {
 struct Watched {
     file: SchedstatFile,
     last: Schedstat,
-}
-
-/// The time for which threads wanted PEs, and how much of that they waited, since an instant.
-#[derive(Debug)]
-struct Demand {
-    since: Instant,
-    wanted_ns: u64,
-    waited_ns: u64,
-}
-
-impl Demand {
-    fn begin() -> Demand {
-        Demand { since: Instant::now(), wanted_ns: 0, waited_ns: 0 }
-    }
 }
 
 impl Process {
@@ -89,9 +69,8 @@ impl Process {
             waits: IdleWaits::Fixed,
             are_waits_changed: false,
             is_over: false,
-            was_delayed: false,
-            is_busy: false,
-            demand: Demand::begin(),
+            last: None,
+            was_reported: false,
             pes: None,
             idle_ns: 0,
             is_idle_time_new: false,
@@ -128,10 +107,6 @@ impl Process {
         self.threads.values().filter(|thread| matches!(thread.file, SchedstatFile::Open(_))).count()
     }
 
-    pub fn yields(&self) -> bool {
-        self.waits == IdleWaits::Yield
-    }
-
     pub fn is_changed(&self) -> bool {
         self.are_waits_changed
     }
@@ -141,27 +116,29 @@ impl Process {
         self.throttling = Throttling::of(Path::new("/"), self.sums.leader.tid);
         let so_far = self.sums;
         self.read(Time(0));
-        (self.sums, self.demand) = (so_far, Demand::begin());
+        self.sums = so_far;
     }
 
-    /// Takes note of whether its waits are changed; whether that is new.
-    pub fn set_changed(&mut self, are_changed: bool) -> bool {
-        let is_new = std::mem::replace(&mut self.are_waits_changed, are_changed) != are_changed;
-        if is_new {
-            self.demand = Demand::begin();
-        }
-        is_new
+    /// Takes note of how its idle threads wait, and whether that was changed.
+    pub fn set_waits(&mut self, waits: IdleWaits, are_changed: bool) {
+        (self.waits, self.are_waits_changed) = (waits, are_changed);
     }
 
-    /// Takes note of whether it was delayed since the last reading. Whether that is an event: it began or ended
-    /// to be, or nothing is done about it.
-    pub fn note_delay(&mut self, is_delayed: bool) -> bool {
-        let was_delayed = std::mem::replace(&mut self.was_delayed, is_delayed);
-        is_delayed != was_delayed || is_delayed && !self.are_waits_changed
+    /// Reads it, and compares that with the last reading; `None` at the first one.
+    pub fn look(&mut self, now: Time) -> (ProcessReading, Option<Look>) {
+        let reading = self.read(now);
+        let look = self.last.replace(reading).map(|before| Look {
+            times: reading.since(&before),
+            waits: self.waits,
+            is_changed: self.are_waits_changed,
+            was_reported: self.was_reported,
+        });
+        self.was_reported = look.is_some_and(|look| look.waits_or_is_throttled());
+        (reading, look)
     }
 
-    /// Returns its times so far, and the share of waiting in what its threads wanted since the last reading.
-    pub fn read(&mut self, now: Time) -> (ProcessReading, f64) {
+    /// Returns its times so far.
+    fn read(&mut self, now: Time) -> ProcessReading {
         let (mut run_ns, mut wait_ns, mut timeslices, mut active) = (0, 0, 0, 0);
         self.threads.retain(|_, watched| {
             let Ok(Some(now)) = watched.file.read() else { return false };
@@ -177,21 +154,19 @@ impl Process {
         let taken_by_us = by_us.saturating_sub(self.by_us).as_nanos() as u64;
         self.by_us = by_us;
         wait_ns = (wait_ns - throttled_ns).saturating_sub(taken_by_us);
-        self.judge_demand(run_ns + throttled_ns, wait_ns);
         let sums = &mut self.sums;
         (sums.run_ns, sums.wait_ns) = (sums.run_ns + run_ns, sums.wait_ns + wait_ns);
         sums.throttled_ns += throttled_ns;
         sums.timeslices = sums.timeslices.map(|so_far| so_far + timeslices);
         let is_idle_time_new = std::mem::take(&mut self.is_idle_time_new);
-        let reading = ProcessReading {
+        ProcessReading {
             at: now,
             threads: active,
             pes: self.pes().len() as u32,
             idle_ns: is_idle_time_new.then_some(self.idle_ns),
             waits: self.waits,
             ..self.sums
-        };
-        (reading, if wait_ns == 0 { 0.0 } else { wait_ns as f64 / (run_ns + wait_ns) as f64 })
+        }
     }
 
     /// Adds what `idle_of` has of its PEs, in ticks.
@@ -223,20 +198,5 @@ impl Process {
         let waited = wait_ns.min(all);
         self.unseen_throttled_ns = new.min(all - waited);
         waited
-    }
-
-    /// Judges whether its threads want PEs all the time, by how long they ran or waited for nobody else, and how
-    /// long they waited for others.
-    fn judge_demand(&mut self, without_others_ns: u64, wait_ns: u64) {
-        let Demand { since, wanted_ns, waited_ns } = &mut self.demand;
-        (*wanted_ns, *waited_ns) = (*wanted_ns + without_others_ns + wait_ns, *waited_ns + wait_ns);
-        let elapsed = since.elapsed();
-        if elapsed < BUSY_FOR || self.threads.len() < 2 {
-            return;
-        }
-        let share = *wanted_ns as f64 / (elapsed.as_nanos() as f64 * self.threads.len() as f64);
-        let waited = *waited_ns as f64 / *wanted_ns as f64;
-        self.is_busy = share >= BUSY_MIN && waited >= DELAYED_FROM;
-        self.demand = Demand::begin();
     }
 }

@@ -50,7 +50,7 @@ impl Program {
     }
 
     /// What the next reading shows of it.
-    fn look(&mut self) -> Option<Look> {
+    fn look(&mut self) -> Option<Seen> {
         std::thread::sleep(self.meter.due_within()?);
         self.meter.read().pop()
     }
@@ -132,9 +132,12 @@ fn readings_are_cumulative_and_a_stopped_program_adds_nothing() {
 fn a_process_that_has_ended_is_over_and_another_thread_of_its_number_is_not_it() {
     let mut program = Program::start(&[]);
     program.meter.forget(ThreadId { generation: 1, ..program.leader });
-    assert!(!program.look().unwrap().is_over);
+    let is_over = |program: &Program| program.meter.last().next().is_none();
+    program.look();
+    assert!(!is_over(&program));
     program.meter.forget(program.leader);
-    assert!(program.look().unwrap().is_over);
+    program.look();
+    assert!(is_over(&program));
     let _ = program.child.kill();
     program.child.wait().unwrap();
     assert_eq!(program.look().unwrap().threads, 0);
@@ -189,30 +192,25 @@ fn what_a_quota_keeps_a_program_from_is_no_time_that_others_need_its_pes() {
     );
 }
 
+/// The first reading of a process has nothing to be compared with.
 #[test]
-fn what_has_been_calm_for_a_while_is_read_less_often() {
+fn a_process_is_reported_while_its_waits_are_changed_and_calm_ones_are_not() {
     let mut program = Program::start(&[]);
     program.stop();
+    assert!(!program.look().unwrap().is_reported);
     program.look();
-    let meter = &mut program.meter;
-    let period_after = |meter: &mut DelayMeter, seconds: u64| {
-        meter.began = Instant::now().checked_sub(Duration::from_secs(10 + seconds)).unwrap();
-        meter.cadence.note_event(Time(10_000_000_000));
-        meter.period()
-    };
-    assert_eq!(period_after(meter, 0), PERIOD_MIN);
-    assert_eq!(period_after(meter, 1), PERIOD_MAX);
-    meter.set_waits(program.leader.tid, IdleWaits::Adaptable, true);
-    assert_eq!(meter.period(), PERIOD_MIN, "a change is an event");
-    meter.set_waits(program.leader.tid, IdleWaits::Yield, false);
-    assert_eq!(meter.period(), PERIOD_IF_DISTURBING);
+    assert!(!program.look().unwrap().is_reported);
+    program.set_changed(true);
+    assert!(program.look().unwrap().is_reported);
+    program.meter.forget(program.leader);
+    assert!(!program.look().unwrap().is_reported, "it is over");
 }
 
 #[test]
-fn threads_yield_if_those_of_all_processes_with_teams_do() {
-    assert_eq!(DelayMeter::new(Instant::now()).yields(), None);
+fn interruptions_are_harmful_if_the_threads_of_all_teams_yield() {
+    assert!(!DelayMeter::new(Instant::now()).is_any_interruption_harmful());
     let mut program = Program::start(&[]);
-    assert_eq!(program.meter.yields(), Some(false));
+    assert!(!program.meter.is_any_interruption_harmful());
     program.meter.set_waits(program.leader.tid, IdleWaits::Yield, false);
-    assert_eq!(program.meter.yields(), Some(true));
+    assert!(program.meter.is_any_interruption_harmful());
 }
