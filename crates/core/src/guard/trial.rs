@@ -1,13 +1,10 @@
 //! A trial: alternating epochs with and without the placement, until its effect is clear.
 
 use super::meter::{Look, Rates};
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, PAIRS_MAX};
 use crate::random::Random;
 use crate::time::Time;
 use std::time::Duration;
-
-/// The maximum number of pairs: an effect that they do not show is hardly worth more time.
-const PAIRS_MAX: usize = 60;
 
 /// The maximum time of a trial: a program may stop reporting progress.
 const TIME_MAX: Duration = Duration::from_secs(60);

@@ -20,7 +20,7 @@ use super::losses::{self, Samples, Short, UNTRIED};
 use super::{Mitigations, SPIN_COUNT};
 use crate::backoff::Backoff;
 use crate::cadence::Cadence;
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, PAIRS_MAX};
 use crate::observe::{IdleWaits, ProcessReading, ProcessTimes};
 use crate::plan::Setting;
 use crate::time::Time;
@@ -49,9 +49,6 @@ const APART_AFTER: Duration = Duration::from_millis(500);
 
 /// Samples that make a number for the test: enough that chance makes it larger about as often as smaller.
 const BATCH: u64 = 4;
-
-/// After this many numbers without a result, the test begins anew.
-const NUMBERS_MAX: usize = 60;
 
 /// Time between two observations while samples are judged, which grows with the time that it takes.
 const JUDGED_EVERY: [Duration; 2] = [Duration::from_millis(25), Duration::from_secs(1)];
@@ -325,7 +322,7 @@ impl Process {
         evidence.take(more);
         let is_shown = evidence.interval().is_some_and(|(low, _)| low > 0.0);
         let estimate = evidence.estimate();
-        if is_shown || evidence.pairs() >= NUMBERS_MAX {
+        if is_shown || evidence.pairs() >= PAIRS_MAX {
             *evidence = Evidence::default();
         }
         if is_shown {

@@ -47,25 +47,22 @@ pub use findings::{WaitsFindings, WaitsState};
 use super::COST_MAX;
 use super::findings::Gain;
 use super::meter::{Look, Rates};
+use crate::backoff::Backoff;
 use crate::board::{Agreed, Ask, Board, Note};
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, PAIRS_MAX};
 use crate::ids::AppId;
 use crate::observe::{CounterReading, ProgressSource, ThreadReading};
 use crate::plan::TURN;
 use crate::time::Time;
-use pair::{Pair, SETTLES};
+use pair::{MOMENT, Pair, SETTLES};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A second, and where in it the board is read and written for the next ones.
 const SECOND_NS: u64 = 1_000_000_000;
-const PLANS_NS: u64 = SECOND_NS / 2;
 
-/// Lengths of an epoch without the changes, in milliseconds: for a first impression, and where they cost
-/// little; where processes take turns, the shortest, and the length of a turn of each.
-const FIRST_MS: u64 = 24;
-const LONGER_MS: u64 = 100;
-const LONGEST_MS: u64 = 200;
+/// The length of an epoch without the changes, in milliseconds: several time slices. Where processes take
+/// turns, an epoch is as long as a turn.
+const EPOCH_MS: u64 = 24;
 const TURN_MS: u64 = TURN.as_millis() as u64;
 
 /// More gangs than any run has.
@@ -74,43 +71,22 @@ const GANGS_MAX: u32 = 1 << 16;
 /// The longest epoch with the changes: a round of turns of so many gangs. A pair must fit into a second.
 const ROUND_MAX_MS: u64 = 600;
 
-/// Pairs for a first impression; changes that help by more than this, as a logarithm, get no longer ones.
-const FIRST_PAIRS: usize = 3;
-const CLEAR_GAIN: f64 = 0.15;
-
-/// How long threads that began to spin in an epoch may go on after it.
-const RECOVERY: Duration = Duration::from_millis(20);
-
 /// What switching costs: a pair costs so much at least, in seconds.
 const SWITCHING_S: f64 = 0.002;
 
 /// A single pair of one run counts as this much, as a logarithm, at most.
 pub(crate) const LOG_MAX: f64 = 1.4;
 
-/// The number of pairs of a trial: an effect that they do not show is hardly worth more.
-const PAIRS_MAX: usize = 60;
-
-/// The number of pairs by which the cost of the next one is expected.
-const EXPECTED_BY: usize = 3;
-
-/// So many pairs in a row that show a gain end that the changes are taken back.
+/// So many pairs in a row that show a gain end that the changes are taken back: the doubt favours them.
 const BETTER_PAIRS: u32 = 5;
 
-/// The changes have no effect if the interval shows less than this.
-const NOTHING: f64 = 0.01;
-
-/// How long a verdict holds at least; it doubles with each of the same kind, at most this often.
-const HOLDS: Duration = Duration::from_secs(60);
-const DOUBLINGS_MAX: u32 = 6;
+/// How long a verdict holds, at first and at most.
+const HOLDS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3_600)];
 
 /// While the changes are taken back: time between two looks, and how far, as a logarithm, progress must be
-/// below that with them in two looks, or in one.
+/// below that with them in two looks.
 const LOOK: Duration = Duration::from_millis(250);
 const FALLEN: f64 = 0.3;
-const COLLAPSED: f64 = 0.7;
-
-/// The loop may be a moment early.
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// Results that stay on the board.
 const RESULTS_KEPT: usize = 4;
@@ -148,17 +124,16 @@ pub struct WaitsGuard {
     /// What was added to the cost for pairs that this run has asked for, by their seconds.
     reserved: BTreeMap<u64, f64>,
     evidence: Evidence,
-    /// The last numbers of pairs, and how many in a row have shown that the changes help.
-    recent: VecDeque<f64>,
+    /// The number of the last pair, and how many in a row have shown that the changes help.
+    last_number: Option<f64>,
     better: u32,
     /// Progress with the changes.
     with: Rates,
     /// The time with changes, and what pairs have cost, in seconds.
     in_force_s: f64,
     spent_s: f64,
-    /// The second until which a verdict holds, and the number of verdicts of the same kind in a row.
-    holds_until: u64,
-    repeated: u32,
+    /// Until when a verdict holds, by the common clock: longer with each one that follows.
+    holds: Option<Backoff>,
     /// The last look that a fall of the progress is measured from, and looks in a row that showed one.
     last: Look,
     fallen: u32,
@@ -192,7 +167,8 @@ impl WaitsGuard {
 
     /// Returns when the next look is due, in the run's time; `None` if there is nothing to do.
     pub fn due(&self) -> Option<Time> {
-        let plans = self.plans_in * SECOND_NS + PLANS_NS;
+        // In the middle of each second the board is read and written for the next ones.
+        let plans = self.plans_in * SECOND_NS + SECOND_NS / 2;
         let pair = self.pairs.front().and_then(Pair::due_ns);
         let common = self.takes_part.then(|| pair.map_or(plans, |pair| pair.min(plans)))?;
         let own = Time(common.saturating_sub(self.ahead_ns));
@@ -231,7 +207,7 @@ impl WaitsGuard {
             self.watch_for_a_fall(clock / SECOND_NS, &look);
             self.last = look;
         }
-        if self.plans_in * SECOND_NS + PLANS_NS <= clock + MOMENT.as_nanos() as u64 {
+        if self.plans_in * SECOND_NS + SECOND_NS / 2 <= clock + MOMENT.as_nanos() as u64 {
             let second = clock / SECOND_NS;
             self.plan(second, board);
             self.plans_in = second + 1;
@@ -243,7 +219,7 @@ impl WaitsGuard {
         let Some(pair) = self.pairs.front_mut() else { return false };
         pair.take(clock, look);
         if pair.is_off().is_some() {
-            self.undisturbed_from = look.at() + RECOVERY;
+            self.undisturbed_from = look.at() + SETTLES;
             return true;
         }
         let is_over = pair.due_ns().is_none();
@@ -286,7 +262,7 @@ impl WaitsGuard {
             self.agree(newest, second);
         }
         self.take_results(second.saturating_sub(1), board);
-        if self.note.verdict.is_off && second >= self.holds_until {
+        if self.note.verdict.is_off && !self.holds(second) {
             self.agree(Agreed { second, is_off: false }, second);
         }
         if self.takes_part && self.may_ask(second) {
@@ -306,7 +282,7 @@ impl WaitsGuard {
     /// Another set of runs, or another verdict: what was measured says nothing about it.
     fn begin_anew(&mut self, second: u64) {
         self.evidence = Evidence::default();
-        self.recent.clear();
+        self.last_number = None;
         self.note.results.clear();
         if self.note.verdict.is_off {
             self.agree(Agreed { second, is_off: false }, second);
@@ -319,11 +295,24 @@ impl WaitsGuard {
             self.findings.state = WaitsState::TakenBack;
             let after = self.began.map(|began| self.now.since(began).as_secs_f64());
             self.findings.taken_back_after_seconds = self.findings.taken_back_after_seconds.or(after);
-            self.holds_until = self.holds_until.max(second + HOLDS.as_secs());
+            // What another run has found holds here, too.
+            if !self.holds(second) {
+                self.hold(second);
+            }
         }
         self.note.verdict = agreed;
         self.evidence = Evidence::default();
         (self.fallen, self.better) = (0, 0);
+    }
+
+    /// A verdict holds from now on.
+    fn hold(&mut self, second: u64) {
+        let [first, most] = HOLDS;
+        self.holds.get_or_insert(Backoff::new(first, most)).fail(Time(second * SECOND_NS));
+    }
+
+    fn holds(&self, second: u64) -> bool {
+        self.holds.is_some_and(|holds| !holds.is_over(Time(second * SECOND_NS)))
     }
 
     /// Takes in the results of all runs of a pair.
@@ -338,8 +327,7 @@ impl WaitsGuard {
         self.spent_s -= self.reserved.remove(&second).unwrap_or(0.0);
         self.spent_s = self.spent_s.max(0.0);
         self.evidence.take(mean);
-        self.recent.push_back(mean);
-        self.recent.drain(..self.recent.len().saturating_sub(EXPECTED_BY));
+        self.last_number = Some(mean);
         self.better = if mean > 0.0 { self.better + 1 } else { 0 };
         self.findings.pairs += 1;
         self.findings.runs = logs.len() as u32;
@@ -352,8 +340,6 @@ impl WaitsGuard {
         let state = match interval {
             Some((low, _)) if low > 0.0 => Some(WaitsState::Kept),
             Some((_, high)) if high < 0.0 => Some(WaitsState::TakenBack),
-            Some((low, high)) if low > -NOTHING && high < NOTHING => Some(WaitsState::NotTold),
-            // The doubt favours the changes.
             _ if is_off && self.better >= BETTER_PAIRS => Some(WaitsState::Kept),
             _ => (self.evidence.pairs() >= PAIRS_MAX).then_some(WaitsState::NotTold),
         };
@@ -361,25 +347,12 @@ impl WaitsGuard {
             self.findings.gain = Some(Gain::of(effect, interval));
         }
         let Some(state) = state else { return };
-        let is_repeated = match self.findings.state {
-            // What was taken back in vain.
-            WaitsState::Fell => state == WaitsState::TakenBack,
-            before => before == state,
-        };
-        self.repeated = if is_repeated { (self.repeated + 1).min(DOUBLINGS_MAX) } else { 0 };
-        // The next trial may take as long; what it costs is spread over the time until then.
-        let cost_s = self.evidence.pairs() as f64 * effect.abs() / 2.0;
-        let holds = (cost_s / COST_MAX).max(HOLDS.as_secs_f64()) as u64 * (1 << self.repeated);
+        self.hold(second);
         match (state, is_off) {
-            (WaitsState::Kept | WaitsState::NotTold, false) => {
-                (self.findings.state, self.holds_until) = (state, second + holds);
-            }
-            (WaitsState::TakenBack, _) => {
-                self.holds_until = second + holds;
-                self.agree(Agreed { second, is_off: true }, second);
-            }
+            (WaitsState::Kept | WaitsState::NotTold, false) => self.findings.state = state,
+            (WaitsState::TakenBack, _) => self.agree(Agreed { second, is_off: true }, second),
             (WaitsState::Kept, true) => {
-                (self.findings.state, self.holds_until) = (WaitsState::Fell, second + holds);
+                self.findings.state = WaitsState::Fell;
                 self.agree(Agreed { second, is_off: false }, second);
             }
             _ => {}
@@ -395,27 +368,19 @@ impl WaitsGuard {
 
     /// The length of the next epoch without the changes.
     fn off_ms(&self) -> u64 {
-        let pairs = self.evidence.pairs();
-        let is_clear = pairs < FIRST_PAIRS || self.evidence.estimate() > CLEAR_GAIN;
-        match pairs {
-            _ if is_clear && self.note.gangs == 0 => FIRST_MS,
-            _ if is_clear => LONGER_MS,
-            0..10 => LONGER_MS,
-            _ => LONGEST_MS,
-        }
+        if self.note.gangs == 0 { EPOCH_MS } else { TURN_MS }
     }
 
     /// Whether this run may ask for a pair: no verdict holds, and its cost is little.
     fn may_ask(&self, second: u64) -> bool {
-        let holds = second < self.holds_until && !self.note.verdict.is_off;
+        let holds = self.holds(second) && !self.note.verdict.is_off;
         let is_metered = self.findings.meter.is_some() && self.note.changes;
         is_metered && !holds && self.spent_s + self.expected_s() <= COST_MAX * self.in_force_s
     }
 
-    /// What the next pair costs, by the last ones; a first one may lose all.
+    /// What the next pair costs, by the last one; a first one may lose all.
     fn expected_s(&self) -> f64 {
-        let known = self.recent.iter().sum::<f64>() / self.recent.len() as f64;
-        cost_s(if self.recent.is_empty() { 1.0 } else { self.lost(known) }, self.off_ms())
+        cost_s(self.last_number.map_or(1.0, |number| self.lost(number)), self.off_ms())
     }
 
     fn ask(&mut self, second: u64) {
@@ -431,9 +396,8 @@ impl WaitsGuard {
     fn watch_for_a_fall(&mut self, second: u64, look: &Look) {
         let Some(level) = look.since(&self.last).log_over(&self.with) else { return };
         self.fallen = if level < -FALLEN { self.fallen + 1 } else { 0 };
-        if self.fallen > 1 || level < -COLLAPSED {
-            self.repeated = (self.repeated + 1).min(DOUBLINGS_MAX);
-            self.holds_until = second + HOLDS.as_secs() * (1 << self.repeated);
+        if self.fallen > 1 {
+            self.hold(second);
             self.findings.state = WaitsState::Fell;
             self.agree(Agreed { second: second.max(self.note.verdict.second + 1), is_off: false }, second);
         }
@@ -451,13 +415,13 @@ fn sound(board: &Board) -> Board {
 fn is_sound(note: &Note, second: u64) -> bool {
     note.gangs <= GANGS_MAX
         && note.verdict.second <= second + 1
-        && note.asks.iter().all(|ask| ask.off_ms <= LONGEST_MS)
+        && note.asks.iter().all(|ask| ask.off_ms <= TURN_MS)
         && note.results.iter().all(|(_, log)| log.is_none_or(|log| log.abs() <= LOG_MAX))
 }
 
 /// What a pair costs in seconds if this share of the progress is lost in one of its epochs.
 fn cost_s(lost: f64, length_ms: u64) -> f64 {
-    let length = Duration::from_millis(length_ms) + SETTLES + RECOVERY;
+    let length = Duration::from_millis(length_ms) + 2 * SETTLES;
     lost * length.as_secs_f64() + SWITCHING_S
 }
 

@@ -4,11 +4,11 @@ use super::super::meter::{Look, Rates};
 use crate::random::Random;
 use std::time::Duration;
 
-/// At the beginning of an epoch so much is not measured: threads that spin go on for a while.
-pub const SETTLES: Duration = Duration::from_millis(12);
+/// At the beginning of an epoch so much is not measured, nor after it: threads that spin go on for a while.
+pub const SETTLES: Duration = Duration::from_millis(16);
 
 /// The loop may be a moment early.
-const EARLY_NS: u64 = 1_000_000;
+pub const MOMENT: Duration = Duration::from_millis(1);
 
 /// A run that is late by more than this part of an epoch has no result.
 const LATE: u64 = 4;
@@ -72,7 +72,7 @@ impl Pair {
     /// Takes in a look at this time of the common clock.
     pub fn take(&mut self, clock_ns: u64, look: &Look) {
         while let Some(due) = self.due_ns()
-            && clock_ns + EARLY_NS >= due
+            && clock_ns + MOMENT.as_nanos() as u64 >= due
         {
             let epoch = usize::from(self.next > 2);
             self.is_spoilt |= clock_ns.saturating_sub(due) > self.lengths_ns[epoch] / LATE;
