@@ -13,6 +13,7 @@
 //! Limits: only a variable with the default is changed ([`UNDECIDED`]). Any other value is somebody's choice,
 //! or not yet set. A libgomp inside a stripped static program exports nothing, so it is not found.
 
+use super::exported;
 use super::loaded::Loaded;
 use super::variable::Variable;
 use corewise_code::library::Library;
@@ -36,10 +37,6 @@ pub const UNDECIDED: u64 = match PLANTED {
     Some(planted) => planted,
     None => 300_000,
 };
-
-/// What a library that holds such a variable exports. LLVM's runtime exports it, too, but holds no such
-/// variable.
-pub(super) const EXPORTED: &str = "GOMP_parallel";
 
 /// What LLVM's and Intel's runtimes export, too, and libgomp does not.
 const NOT_LIBGOMP: &str = "kmp_get_blocktime";
@@ -75,7 +72,7 @@ pub enum NotFound {
 /// The variable of every copy of libgomp that is mapped, whatever stands there.
 pub fn find(loaded: &Loaded) -> Vec<Result<Variable, NotFound>> {
     let planted = PLANTED.filter(|planted| is_started_with(loaded.pid, *planted));
-    let copies = loaded.defining(EXPORTED).map(|(copy, _)| copy);
+    let copies = loaded.defining(exported::LIBGOMP).map(|(copy, _)| copy);
     let of_gnu = copies.filter(|copy| copy.elf.symbol(NOT_LIBGOMP).is_none());
     let found = of_gnu.filter_map(|copy| match (printed(&copy.elf, LABEL), planted) {
         (Some(address), _) => loaded.variable(copy, copy.loaded(address), 8).map(Ok),

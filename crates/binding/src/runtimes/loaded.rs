@@ -1,8 +1,8 @@
 //! The libraries in a process's memory that may hold a variable of a runtime. A program of Python's maps a
 //! hundred files: they are looked through once, for all runtimes together.
 
+use super::exported;
 use super::variable::Variable;
-use super::{libgomp, openmpi, search};
 use corewise_code::library::{self, Library};
 use corewise_code::names;
 use corewise_code::space::FileKey;
@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 /// What such libraries export, one of these at least.
-const EXPORTED: [&str; 4] = [names::GIVES_WAY, libgomp::EXPORTED, openmpi::EXPORTED, search::OPENBLAS];
+const EXPORTED: [&str; 4] = [names::GIVES_WAY, exported::LIBGOMP, exported::OPEN_MPI, exported::OPENBLAS];
 
 /// See the module's text.
 #[derive(Debug)]

@@ -5,13 +5,16 @@
 //!
 //! Approach: whether a process has a runtime library whose variable is known ([`libgomp`], [`openmpi`]) is
 //! found when such a library is loaded (`search`), before its threads wait for PEs. What to do is decided by
-//! the engine ([`corewise_core::waits`]); how long threads spin is changed here, and restored: by corewise, its
-//! guardian, or the next start. What a process forks has its values: they are restored when it is first seen,
-//! or at the end.
+//! the engine ([`corewise_core::waits`]); how long threads spin is changed here, and restored: by corewise,
+//! its guardian, or the next start. What a process forks has its values: they are restored when it is first
+//! seen, or at the end.
 
+mod exported;
 pub mod libgomp;
 pub mod loaded;
 pub mod openmpi;
+mod process;
+mod schedule;
 mod search;
 pub mod variable;
 
@@ -23,7 +26,7 @@ use corewise_core::ids::ThreadId;
 use corewise_core::observe::IdleWaits;
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_discovery::NewThread;
-use search::Schedule;
+use process::Process;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 use variable::Variable;
@@ -54,47 +57,6 @@ pub struct Runtimes {
     /// Mapped files that hold no runtime library.
     others: HashSet<FileKey>,
     notes: Vec<String>,
-}
-
-#[derive(Debug)]
-struct Process {
-    leader: ThreadId,
-    copies: Vec<Idling>,
-    /// Spin counts that were 0 at the last search: their library may not have set them yet.
-    unset: Vec<Variable>,
-    /// The spin count that is wanted of them, if not the library's own choice.
-    wanted: Option<u64>,
-    /// Whether it has LLVM's OpenMP (or Intel's) and no other runtime: its idle threads yield their PE while
-    /// they spin, so that neither a shorter time nor turns do it any good.
-    yields: bool,
-    /// What would help if its threads are delayed and nothing can be changed.
-    advice: Option<&'static str>,
-    schedule: Schedule,
-    /// The most threads that it had at a time.
-    most_threads: usize,
-}
-
-/// What tells how long the idle threads of one copy of a runtime library spin.
-#[derive(Debug)]
-struct Idling {
-    variable: Variable,
-    runtime: Runtime,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runtime {
-    Libgomp,
-    OpenMpi,
-}
-
-impl Runtime {
-    /// What is written so that threads spin for so many turns.
-    fn value(self, turns: u64) -> u64 {
-        match self {
-            Runtime::Libgomp => turns,
-            Runtime::OpenMpi => openmpi::YIELD,
-        }
-    }
 }
 
 impl Runtimes {
@@ -225,49 +187,6 @@ impl Runtimes {
 impl Drop for Runtimes {
     fn drop(&mut self) {
         self.give_back();
-    }
-}
-
-impl Process {
-    fn new(leader: ThreadId) -> Process {
-        Process {
-            leader,
-            copies: Vec::new(),
-            unset: Vec::new(),
-            wanted: None,
-            yields: false,
-            advice: None,
-            schedule: Schedule::from(Instant::now()),
-            most_threads: 0,
-        }
-    }
-
-    /// How its idle threads wait, and whether that was changed.
-    fn waits(&self) -> (IdleWaits, bool) {
-        match (self.copies.is_empty(), self.yields) {
-            (false, _) => (IdleWaits::Adaptable, self.wanted.is_some()),
-            (true, true) => (IdleWaits::Yield, false),
-            (true, false) => (IdleWaits::Fixed, false),
-        }
-    }
-
-    fn variables_mut(&mut self) -> impl Iterator<Item = &mut Variable> {
-        self.copies.iter_mut().map(|copy| &mut copy.variable)
-    }
-
-    /// Lets its idle threads spin as it is wanted.
-    fn write(&mut self, changes: &Changes) -> OutcomeKind {
-        let (mut answer, wanted) = (OutcomeKind::Done, self.wanted);
-        self.copies.retain_mut(|Idling { variable, runtime }| {
-            let written = match wanted {
-                Some(turns) => variable.write_recorded(runtime.value(turns), changes),
-                None => variable.give_back(),
-            };
-            let is_ours = written.is_ok();
-            answer = written.err().map_or_else(|| answer.clone(), OutcomeKind::from);
-            is_ours
-        });
-        answer
     }
 }
 

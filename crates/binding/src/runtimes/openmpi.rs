@@ -8,19 +8,19 @@
 //! Limits: a process that yields is still ready to run, and comes back as soon as the PE is free. MPICH has no
 //! such variable.
 
+use super::exported;
 use super::loaded::Loaded;
 use super::variable::Variable;
 
 /// The variable by which a user decides.
 pub const VARIABLE: &str = "OMPI_MCA_mpi_yield_when_idle";
 
-pub(super) const EXPORTED: &str = "opal_progress_yield_when_idle";
-
 /// What is written so that they yield.
 pub const YIELD: u64 = 1;
 
 /// The variables of every copy that does not yield.
 pub fn find(loaded: &Loaded) -> Vec<Variable> {
-    let found = loaded.defining(EXPORTED).filter_map(|(copy, address)| loaded.variable(copy, address, 1));
+    let found =
+        loaded.defining(exported::OPEN_MPI).filter_map(|(copy, address)| loaded.variable(copy, address, 1));
     found.filter(|variable| variable.own() == 0).collect()
 }

@@ -1,4 +1,5 @@
 use super::loaded::Loaded;
+use super::schedule::Schedule;
 use super::*;
 use corewise_sys::proc::Proc;
 use std::io::{BufRead, BufReader, Write};
@@ -208,7 +209,7 @@ fn the_variable_that_code_shows_is_the_one_with_the_value_that_the_program_was_s
     let program = Program::watched(command.1);
     let loaded = Loaded::in_process(program.child.id(), &mut HashSet::new()).unwrap();
     let by_code = libgomp::find(&loaded).remove(0).unwrap();
-    let (copy, _) = loaded.defining(libgomp::EXPORTED).next().unwrap();
+    let (copy, _) = loaded.defining(exported::LIBGOMP).next().unwrap();
     let by_value = libgomp::by_value(&loaded, copy, PLANTED).unwrap().unwrap();
     assert!(by_code.is_same(&by_value), "{by_code:?}, {by_value:?}");
     assert!(libgomp::by_value(&loaded, copy, PLANTED + 1).unwrap().is_none());

@@ -17,11 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const BY_FILE: [&str; 1] = ["binding"];
 
 /// The circles that there are, by crate: files and folders of `src`.
-const KNOWN: [(&str, &[&str]); 10] = [
-    (
-        "binding",
-        &["runtimes", "runtimes::libgomp", "runtimes::loaded", "runtimes::openmpi", "runtimes::search"],
-    ),
+const KNOWN: [(&str, &[&str]); 9] = [
     (
         "branches",
         &[

@@ -1,0 +1,110 @@
+//! A process with its runtime libraries, and how long their idle threads are to spin.
+
+use super::openmpi;
+use super::schedule::Schedule;
+use super::variable::Variable;
+use crate::changes::Changes;
+use corewise_core::ids::ThreadId;
+use corewise_core::observe::IdleWaits;
+use corewise_core::plan::OutcomeKind;
+use std::time::Instant;
+
+/// What is known of a process.
+#[derive(Debug)]
+pub struct Process {
+    /// Its first thread.
+    pub leader: ThreadId,
+    /// Its runtime libraries.
+    pub copies: Vec<Idling>,
+    /// Spin counts that were 0 at the last search: their library may not have set them yet.
+    pub unset: Vec<Variable>,
+    /// The spin count that is wanted of them, if not the library's own choice.
+    pub wanted: Option<u64>,
+    /// Whether it has LLVM's OpenMP (or Intel's) and no other runtime: its idle threads yield their PE while
+    /// they spin, so that neither a shorter time nor turns do it any good.
+    pub yields: bool,
+    /// What would help if its threads are delayed and nothing can be changed.
+    pub advice: Option<&'static str>,
+    /// When its libraries are searched.
+    pub schedule: Schedule,
+    /// The most threads that it had at a time.
+    pub most_threads: usize,
+}
+
+/// What tells how long the idle threads of one copy of a runtime library spin.
+#[derive(Debug)]
+pub struct Idling {
+    /// Its variable.
+    pub variable: Variable,
+    /// Its kind.
+    pub runtime: Runtime,
+}
+
+/// The kinds of runtime libraries of which waits are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    /// GNU's OpenMP.
+    Libgomp,
+    /// Open MPI.
+    OpenMpi,
+}
+
+impl Runtime {
+    /// What is written so that threads spin for so many turns.
+    pub fn value(self, turns: u64) -> u64 {
+        match self {
+            Runtime::Libgomp => turns,
+            Runtime::OpenMpi => openmpi::YIELD,
+        }
+    }
+}
+
+impl Process {
+    /// A process of which no library was found yet.
+    pub fn new(leader: ThreadId) -> Process {
+        Process {
+            leader,
+            copies: Vec::new(),
+            unset: Vec::new(),
+            wanted: None,
+            yields: false,
+            advice: None,
+            schedule: Schedule::from(Instant::now()),
+            most_threads: 0,
+        }
+    }
+
+    /// How its idle threads wait, and whether that was changed.
+    pub fn waits(&self) -> (IdleWaits, bool) {
+        match (self.copies.is_empty(), self.yields) {
+            (false, _) => (IdleWaits::Adaptable, self.wanted.is_some()),
+            (true, true) => (IdleWaits::Yield, false),
+            (true, false) => (IdleWaits::Fixed, false),
+        }
+    }
+
+    /// The variables of all copies.
+    pub fn variables_mut(&mut self) -> impl Iterator<Item = &mut Variable> {
+        self.copies.iter_mut().map(|copy| &mut copy.variable)
+    }
+
+    /// Lets its idle threads spin as it is wanted.
+    pub fn write(&mut self, changes: &Changes) -> OutcomeKind {
+        let (mut answer, wanted) = (OutcomeKind::Done, self.wanted);
+        self.copies.retain_mut(|Idling { variable, runtime }| {
+            let written = match wanted {
+                Some(turns) => variable.write_recorded(runtime.value(turns), changes),
+                None => variable.give_back(),
+            };
+            let is_ours = written.is_ok();
+            answer = written.err().map_or_else(|| answer.clone(), OutcomeKind::from);
+            is_ours
+        });
+        answer
+    }
+
+    /// Whether a variable is that of a copy that was found before.
+    pub fn knows(&self, variable: &Variable) -> bool {
+        self.copies.iter().any(|known| known.variable.is_same(variable))
+    }
+}
