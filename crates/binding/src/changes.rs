@@ -1,9 +1,9 @@
 //! The record of what corewise changes.
 //!
-//! Problem: everything must be restored, whoever dies. Approach: whatever changes something records it here
+//! Problem: everything must be restored, whichever process dies. Approach: each change is recorded here
 //! before: in the [`journal`](super::journal), which outlives this process, and with the guardian
 //! ([`super::guardian`]), which is sent what a journal cannot hold. A change that cannot be recorded, or that
-//! nobody would restore, must not be made.
+//! nothing would restore, must not be made.
 
 use super::journal::Journal;
 use super::ledger::{Entry, Ledger};

@@ -8,11 +8,11 @@
 //!
 //! Over the socket it receives what a journal cannot hold ([`super::changes`]): the BPF programs that follow
 //! the threads, if there are any (they then outlive corewise and know every thread that inherited a change),
-//! and the memory of the programs that corewise writes to, which not everybody may open who may have it.
+//! and the memory of the programs that corewise writes to, which the guardian may not be permitted to open.
 //!
-//! While programs take turns, it also looks at corewise: if corewise is stopped, nobody would end the turn of
-//! the program that has it, and the others would wait for as long. It makes them normal until corewise goes
-//! on.
+//! While programs take turns, it also looks at corewise: if corewise is stopped, nothing would end the turn
+//! of the program that has it, and the others would wait for as long. It makes them normal until corewise
+//! goes on.
 
 use super::act_token::ActToken;
 use super::changes::{Changes, Message};

@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn who_inherited_from_two_different_threads_is_left_with_too_many_pes_rather_than_too_few() {
+    fn a_thread_that_inherits_from_two_others_is_left_with_too_many_pes_rather_than_too_few() {
         let mut ledger = Ledger::default();
         ledger.note(Entry::Bind { thread: task(8), original: set("0-7"), ours: set("2") });
         ledger.note(Entry::Bind { thread: task(9), original: set("2-3"), ours: set("2") });

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_may_have_belonged_and_threads_of_the_kernel_never_do() {
+    fn a_process_that_has_ended_may_have_belonged_and_threads_of_the_kernel_never_do() {
         let proc = Made::new();
         let members = HashMap::from([(7, 5)]);
         let mut members = ByParentage::at(Proc::at(proc.0.path()), &members);

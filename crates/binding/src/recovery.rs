@@ -53,7 +53,7 @@ fn recover_from(directory: &Directory) -> Vec<String> {
     names.filter_map(|name| recovered(directory, &name)).collect()
 }
 
-/// Returns what to tell the user about one run.
+/// Returns a message about one run.
 fn recovered(directory: &Directory, name: &Name) -> Option<String> {
     let path = directory.path().join(name.to_string());
     match recover_one(directory, name) {
@@ -112,7 +112,7 @@ fn recover_one(directory: &Directory, name: &Name) -> io::Result<Option<String>>
     }))
 }
 
-/// Returns what to tell the user about a damaged journal, and whether some of these processes of its run
+/// Returns a message about a damaged journal, and whether some of these processes of its run
 /// may still be changed.
 fn loss(directory: &Directory, name: &Name, damage: Damage, living: &[u32]) -> (String, bool) {
     let path = directory.path().join(name.to_string());

@@ -7,7 +7,7 @@
 //! restored as well. So is every thread of the run that is `SCHED_IDLE` and was created since programs took
 //! turns, every one with a weight that was handed out before it was created, and every process with a word of
 //! a changed program that it was forked from ([`Word::in_fork`]). This is repeated until passes find nothing
-//! to restore: then everybody alive was seen as it should be, and later threads and processes descend from
+//! to restore: then all that live were seen as they should be, and later threads and processes descend from
 //! these.
 //!
 //! Processes may end before they are seen and leave others behind, on a busy machine in every pass, most of

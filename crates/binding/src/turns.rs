@@ -6,15 +6,16 @@
 //! a circle. Nobody is stopped: a PE that a gang leaves free is used by the others.
 //!
 //! Several corewise of a user need no leader for that. Each gang has a place among those that they share
-//! ([`super::shared::slots`]); whoever looks at the places knows all gangs, and whose turn it is follows from
-//! the clock, which is the same for all. Only gangs that share PEs take turns with each other
+//! ([`super::shared::slots`]); every run that looks at the places knows all gangs, and whose turn it is
+//! follows from the clock, which is the same for all. Only gangs that share PEs take turns with each other
 //! ([`super::shared::gangs`]).
 //!
 //! Where the kernel divides the PEs among groups of processes first, the part of a gang's group is changed
 //! along with its threads ([`super::group`]), if gangs of other groups take turns, too.
 //!
 //! Processes that mpirun or its like has started wait for each other: they are one gang, known by their
-//! common parent. Who is MPI's own child cannot tell the others' gangs, and lets nobody take turns.
+//! common parent. A corewise that MPI has started does not know the gangs of the others, and lets no process
+//! take turns.
 //!
 //! Limits: to make a thread normal again takes CAP_SYS_NICE (or a limit on nice levels that allows it).
 //! Threads with a scheduling policy of their own take no turns. Without a runtime directory only the gangs of

@@ -16,8 +16,8 @@
 //! of a session by their levels: a level decides nothing against threads of other sessions. The same holds
 //! for control groups with a CPU controller ([`super::group`] changes the parts of both). A thread that sets
 //! itself to exactly a level that was handed out, after that was done, is mistaken for one that inherited it.
-//! Between two threads with different own levels and the same level from corewise, those who inherit it get
-//! the lower of the two: a user may raise it, but not lower it. A process that lowers its limit on nice
+//! Between two threads with different own levels and the same level from corewise, threads that inherit it
+//! get the lower of the two: a user may raise it, but not lower it. A process that lowers its limit on nice
 //! levels after its weight was changed may keep it.
 
 use super::act_token::ActToken;

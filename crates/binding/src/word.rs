@@ -1,7 +1,7 @@
 //! A word of a library in a running program, and the only way of writing there.
 //!
 //! Problem: a library is closed and its addresses hold something else; a process executes another program, or
-//! ends and leaves its number to another. Whoever writes later, be it to restore, must not write there.
+//! ends and leaves its number to another. What writes later, be it to restore, must not write there.
 //! Approach: a word knows where it was found: in which process, in which program (the number that the kernel
 //! gives to each program that is executed, `AT_RANDOM`), in which mappings, and which values may stand there.
 //! Every writer uses [`Word::write`], which checks all of this at every write, and looks at the mappings
@@ -9,7 +9,7 @@
 //! not written.
 //!
 //! A fork has its parent's program, mappings and values. So a process that was forked from a changed one is
-//! known by these alone, whoever its parent is by now ([`Word::in_fork`]).
+//! known by these alone, whatever its parent is by now ([`Word::in_fork`]).
 //!
 //! Limits: between the write and the look afterwards, some microseconds, a program may read a value of ours
 //! in memory that it has just mapped there.
@@ -247,7 +247,7 @@ impl Word {
     }
 }
 
-/// The memory of processes, kept open by somebody who might not be permitted to open it.
+/// The memory of processes, kept open by a process that might not be permitted to open it.
 #[derive(Debug, Default)]
 pub struct Memories(HashMap<Task, File>);
 
@@ -372,7 +372,7 @@ mod tests {
         let (mut program, word) = Program::start();
         let memory = program.memory();
         program.order(b'm');
-        assert_eq!(word.read(&memory), Some(200), "the value alone does not tell");
+        assert_eq!(word.read(&memory), Some(200), "the value alone does not show it");
         assert_eq!(
             (word.restore(None), word.restore(Some(&memory))),
             (Err(WriteError::Gone), Err(WriteError::Gone))

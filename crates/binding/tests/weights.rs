@@ -1,4 +1,4 @@
-//! Weights of threads, through all actuators: given back whoever is killed.
+//! Weights of threads, through all actuators: given back whichever process is killed.
 
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;

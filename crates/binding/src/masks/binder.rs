@@ -43,7 +43,7 @@ pub struct Binder {
     claimed: Slots,
     /// When threads were last seen to be bound to each of them.
     bound_at: HashMap<i64, Instant>,
-    /// The generation of each recorded thread, to tell it from later threads with the same ID.
+    /// The generation of each recorded thread, to distinguish it from later threads with the same ID.
     generations: HashMap<u32, u64>,
 }
 
@@ -192,7 +192,7 @@ impl Binder {
         let bound = self.ledger.bound(thread);
         let expected = bound.map_or(basis.mask.clone(), |bound| seen(&bound.ours, &self.cpuset));
         if mask != expected || own != *basis.baseline || self.ledger.is_pinned(tid) {
-            // Somebody else has set the mask, or the cpuset is changing: the next observation will tell.
+            // Somebody else has set the mask, or the cpuset is changing: the next observation will show it.
             return OutcomeKind::NotOurs;
         }
         if let Some(why) = self.changes.failure() {
@@ -314,7 +314,7 @@ mod tests {
 
     /// What the cpuset leaves is not what the thread's user wanted.
     #[test]
-    fn while_a_cpuset_changes_nobody_is_bound() {
+    fn while_a_cpuset_changes_no_thread_is_bound() {
         needs!(TwoPes);
         let (outcomes, mask) = with_thread(|binder, tid, own| {
             let before = own.union(&CpuSet::single(corewise_core::ids::PeId(4000)));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_bound_anew_is_known_to_be_bound_as_before() {
+    fn a_thread_that_cannot_be_bound_anew_is_known_to_be_bound_as_before() {
         needs!(TwoPes);
         let (known, mask) = with_thread(|binder, tid, own| {
             let basis = |own| Basis { baseline: own, mask: own, at: task::now() };

@@ -1,4 +1,4 @@
-//! Gives those who inherit the mask of a bound thread their own masks back before they look at them.
+//! Gives threads that inherit the mask of a bound thread their own masks back before they look at them.
 //!
 //! Problem: a program sizes itself by its mask, for good, and what a bound thread starts has the narrow one
 //! until somebody gives it back: the loop may be busy for milliseconds. Approach: the kernel names each heir
@@ -32,7 +32,7 @@ struct Masks(Vec<OnceLock<CpuSet>>);
 
 impl Masks {
     fn number_of(&self, mask: &CpuSet) -> Option<u32> {
-        // Whoever finds a free place takes it: only one thread adds masks.
+        // A free place can be taken: only one thread adds masks.
         self.0.iter().position(|known| known.get_or_init(|| mask.clone()) == mask).map(|place| place as u32)
     }
 

@@ -1,15 +1,15 @@
 //! The [`Actuator`] of affinity masks: who has set a thread's mask, and how to change it.
 //!
-//! Problem: a mask does not tell who set it. Approach: a mask that corewise has set is in the ledger. A mask
-//! that equals the process's own, or everything that is allowed, is nobody's decision. A mask that corewise
-//! gave to another thread was inherited from that thread. Any other mask is the thread's own wish and stays.
-//! The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only if it is
-//! still there at the next observation.
+//! Problem: a mask does not show who has set it. Approach: a mask that corewise has set is in the ledger. A
+//! mask that equals the process's own, or everything that is allowed, is nobody's decision. A mask that
+//! corewise gave to another thread was inherited from that thread. Any other mask is the thread's own wish
+//! and stays. The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only
+//! if it is still there at the next observation.
 //!
-//! What a bound thread starts inherits its mask, and programs size themselves by it for good. So whoever has
-//! inherited a mask gets its own back as soon as it is seen: with BPF before it can look at its mask, if
-//! corewise gets a PE in time. A process that starts programs is not bound any more, not even when it runs
-//! another program itself.
+//! What a bound thread starts inherits its mask, and programs size themselves by it for good. So a thread
+//! that has inherited a mask gets its own back as soon as it is seen: with BPF before it can look at its
+//! mask, if corewise gets a PE in time. A process that starts programs is not bound any more, not even when
+//! it runs another program itself.
 //!
 //! Limits: a thread that pins itself to exactly the PEs that corewise has given to another thread is mistaken
 //! for one that inherited them, unless it had the mask before, or none of its ancestors was ever bound (known
@@ -369,7 +369,7 @@ mod tests {
 
     /// A thread to which its user permits fewer PEs than corewise has.
     #[test]
-    fn whoever_was_freed_may_be_bound_again_before_the_next_look() {
+    fn a_freed_thread_may_be_bound_again_before_the_next_look() {
         needs!(TwoPes);
         let (limited, stays) = std::sync::mpsc::channel();
         let (leave, left) = std::sync::mpsc::channel::<()>();
@@ -397,10 +397,8 @@ mod tests {
         other.join().unwrap();
     }
 
-    /// Runs in a thread of its own, the only one that the actuator meets. Sets its mask for each step and
-    /// returns the standing that is found. With `bound`, it was bound to the last PE before and freed.
     #[test]
-    fn who_ends_while_it_is_looked_at_can_be_placed_nowhere() {
+    fn a_thread_that_ends_while_it_is_looked_at_can_be_placed_nowhere() {
         std::thread::spawn(|| {
             let mut actuator = acting();
             let (own, _) = affinity::own_and_cpuset().unwrap();
@@ -412,6 +410,8 @@ mod tests {
         .unwrap();
     }
 
+    /// Runs in a thread of its own, the only one that the actuator meets. Sets its mask for each step and
+    /// returns the standing that is found. With `bound`, it was bound to the last PE before and freed.
     fn standings(bound: bool, creator: Option<u32>, masks: fn(&CpuSet) -> Vec<CpuSet>) -> Vec<Standing> {
         let act = move || {
             let mut actuator = acting();
@@ -506,7 +506,7 @@ mod tests {
 
     /// As hwloc does: it binds itself here and there, and restores the mask that it has found.
     #[test]
-    fn who_puts_a_mask_of_ours_back_has_not_pinned_itself() {
+    fn a_thread_that_puts_a_mask_of_ours_back_has_not_pinned_itself() {
         needs!(TwoPes);
         let found = standings(true, None, |own| vec![first(own), last(own), last(own)]);
         assert_eq!(found, [SelfPinned, Inherited, Inherited]);
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn who_descends_from_nobody_that_was_bound_has_pinned_itself() {
+    fn a_thread_without_a_bound_ancestor_has_pinned_itself() {
         needs!(TwoPes);
         for (creator, expected) in [(std::process::id(), SelfPinned), (u32::MAX / 2, Inherited)] {
             let found = standings(false, Some(creator), |own| vec![last(own), last(own)]);

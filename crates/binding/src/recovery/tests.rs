@@ -91,7 +91,7 @@ fn gone() -> Name {
 }
 
 #[test]
-fn only_journals_that_nobody_looks_after_are_recovered() {
+fn only_journals_of_runs_that_have_ended_are_recovered() {
     let (_parent, directory) = directory();
     let own = Task::own().unwrap();
     let guarded = left_behind(&directory, &gone(), &[Entry::Guardian(own), bind(8)]);

@@ -111,7 +111,7 @@ fn a_thread_that_pinned_itself_is_no_heir_but_the_next_owner_of_its_number_may_b
 
 /// A listed thread that ends before it is seen may have left a thread with an inherited mask.
 #[test]
-fn it_is_looked_again_until_everybody_was_seen() {
+fn passes_are_repeated_until_every_thread_was_seen() {
     std::thread::spawn(|| {
         let token = ActToken::mint();
         let (tid, own) = (nix::unistd::gettid().as_raw() as u32, affinity::get(0).unwrap());
@@ -155,7 +155,7 @@ fn restored_by(mut members: Busy, within_ms: u64) -> Remains {
 }
 
 #[test]
-fn strangers_that_end_all_the_time_hold_nobody_up() {
+fn strangers_that_end_all_the_time_delay_nothing() {
     assert_eq!(restored_by(Busy(None, Duration::ZERO), 10_000), Remains::default());
 }
 

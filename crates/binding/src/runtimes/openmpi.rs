@@ -5,8 +5,8 @@
 //! Approach: each iteration reads an exported variable, so what is written there holds at once. The library
 //! sets it when MPI begins; then it is written to again.
 //!
-//! Limits: a process that yields is still ready to run, and comes back as soon as the PE is free. MPICH has no
-//! such variable.
+//! Limits: a process that yields is still ready to run, and comes back as soon as the PE is free. MPICH has
+//! no such variable.
 
 use super::exported;
 use super::loaded::Loaded;

@@ -81,7 +81,8 @@ impl Variable {
         self.write(value)
     }
 
-    /// Writes a value, also if the library has set its own value again as it began: that is nobody's decision.
+    /// Writes a value, also if the library has set its own value again as it began: that is nobody's
+    /// decision.
     pub fn write(&mut self, value: u64) -> Result<(), WriteError> {
         if value != self.word.own {
             self.word.ours.insert(value);

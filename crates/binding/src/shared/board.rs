@@ -2,10 +2,10 @@
 //!
 //! Problem: several runs must hold epochs at the same time and judge by all their results, though none of
 //! them leads ([`corewise_core::guard::waits`]). Approach: a file in the user's runtime directory has a
-//! record for each run, and who holds the [slot](Slots) of a record writes it. A slot is free as soon as its
-//! holder has ended, however it ended, and then its record does not count. A record carries a checksum,
-//! because it may be read while it is written; the reader then does without it this time. Limits: those of
-//! [`super::slots`]; runs beyond [`RUNS_MAX`] have no record, and are in no mean.
+//! record for each run, and the run that holds the [slot](Slots) of a record writes it. A slot is free as
+//! soon as its holder has ended, however it ended, and then its record does not count. A record carries a
+//! checksum, because it may be read while it is written; the reader then does without it this time. Limits:
+//! those of [`super::slots`]; runs beyond [`RUNS_MAX`] have no record, and are in no mean.
 
 use super::slots::Slots;
 use crate::runtime_directory;
@@ -68,7 +68,7 @@ impl SharedBoard {
         if self.slots.own().is_empty() {
             self.slots.take_any(0..RUNS_MAX);
         }
-        // Whoever cannot write takes no part; the next look tries again.
+        // A run that cannot write takes no part; the next look tries again.
         if let Some(&slot) = self.slots.own().first()
             && let Some(record) = encode(note)
             && self.file.write_all_at(&record, slot as u64 * RECORD as u64).is_ok()

@@ -2,10 +2,10 @@
 //!
 //! Problem: gangs on different PEs do not disturb each other and are to take no turns, but each corewise
 //! knows the PEs of its own gangs only. Approach: a gang's place, which all corewise of a user see
-//! ([`super::slots`]), tells its process, whose PEs everybody may read. Gangs that share a PE, or that share
-//! PEs with a third one, are in one circle. The PEs are read once a second, by all in the same second, so
-//! that all see the same circles. Limits: whose process is not to be seen (in another pid namespace) is taken
-//! to use all PEs.
+//! ([`super::slots`]), has the number of its process, whose PEs every process may read. Gangs that share a
+//! PE, or that share PEs with a third one, are in one circle. The PEs are read once a second, by all in the
+//! same second, so that all see the same circles. Limits: whose process is not to be seen (in another pid
+//! namespace) is taken to use all PEs.
 
 use super::slots::Slots;
 use crate::group::GROUPS_MAX;

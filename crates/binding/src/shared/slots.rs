@@ -98,7 +98,7 @@ impl Slots {
             let end = if found.l_len == 0 { self.most } else { found.l_start.saturating_add(found.l_len) };
             let taken = found.l_start.max(range.start)..end.min(range.end);
             ranges.extend([range.start..taken.start, taken.end..range.end]);
-            // Those of a corewise are of an open file, which the kernel tells by this.
+            // Those of a corewise are of an open file, which the kernel shows by this.
             if found.l_pid == -1 && taken.end - taken.start <= ADJACENT_MAX {
                 locks.slots.extend(taken);
             } else {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_all_others_are_told_whoever_came_first() {
+    fn the_places_of_all_others_are_listed_whichever_came_first() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = || Slots::of(file.reopen().unwrap(), 1 << 32);
         let ours = open();

@@ -144,7 +144,7 @@ fn family(run: Task) -> (Sleeper, [u32; 3]) {
 }
 
 #[test]
-fn by_the_journal_everybody_is_made_normal_again_also_daemons() {
+fn by_the_journal_all_threads_are_made_normal_again_also_daemons() {
     needs!(Root);
     let run = Task { id: u32::MAX / 2, start: corewise_sys::task::now() };
     let (sleeper, all) = family(run);
@@ -171,12 +171,12 @@ fn by_the_journal_everybody_is_made_normal_again_also_daemons() {
         ledger.note(Entry::Member(run));
         ledger.note(Entry::TurnsSince(run.start));
         make_normal(&ledger);
-        assert_eq!(policies(), [NORMAL; 3], "also if nobody takes turns any more");
+        assert_eq!(policies(), [NORMAL; 3], "also if no process takes turns any more");
     }
 }
 
 #[test]
-fn an_inherited_policy_is_undone_when_its_process_is_met_whoever_the_parent_is() {
+fn an_inherited_policy_is_undone_when_its_process_is_met_whatever_the_parent_is() {
     needs!(Root);
     let file = tempfile::NamedTempFile::new().unwrap();
     let (_sleeper, [.., daemon]) = family(Task { id: u32::MAX / 2, start: corewise_sys::task::now() });
@@ -184,7 +184,7 @@ fn an_inherited_policy_is_undone_when_its_process_is_met_whoever_the_parent_is()
     sched_policy::set(&ActToken::mint(), daemon, libc::SCHED_IDLE).unwrap();
     let mut turns = turns(&file);
     turns.make_heir_normal(daemon);
-    assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "nobody takes turns");
+    assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "no process takes turns");
     turns.since = Some(start + 1);
     turns.make_heir_normal(daemon);
     assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "it was so before");
@@ -194,7 +194,7 @@ fn an_inherited_policy_is_undone_when_its_process_is_met_whoever_the_parent_is()
 }
 
 #[test]
-fn who_has_a_policy_of_its_own_takes_no_turns() {
+fn a_process_with_a_policy_of_its_own_takes_no_turns() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let sleeper = Sleeper::start("read x");
     assert_eq!(turns(&file).check(sleeper.0.id()), Ok(()));
@@ -228,7 +228,7 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
     }
     theirs.leave(sessions[1].0.id());
     assert_eq!(sessions[1].nice(), 0);
-    // Killed before it could leave: its journal tells.
+    // Killed before it could leave: its journal has it.
     let mut ledger = Ledger::default();
     ledger.note(Entry::Slowed(slowed[0].clone().unwrap()));
     slowed[0].iter().for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false));
