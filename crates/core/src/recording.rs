@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_recording_of_version_1_is_read() {
-        let header = to_line(&header()).replace("\"version\":3", "\"version\":1");
+        let header = to_line(&header()).replace(&format!("\"version\":{VERSION}"), "\"version\":1");
         let observation = Observation { at: Time(7), ..Observation::default() };
         let recording = Recording::parse(&(header + &to_line(&observation))).unwrap();
         assert_eq!(recording.inputs, [Input::Observation(observation)]);
@@ -372,7 +372,7 @@ mod tests {
         let lines: Vec<&str> = whole.lines().collect();
         check(&format!("{}\nnoise\n{}", lines[0], lines[1]), "line 2");
         check(&format!("{}\n{}\nnoise\n", lines[0], lines[1]), "line 3");
-        check(&text().replace("\"version\":3", "\"version\":9"), "version 9");
+        check(&text().replace(&format!("\"version\":{VERSION}"), "\"version\":9"), "version 9");
         check(&text().replace("\"pes\":\"0-1\"", "\"pes\":\"0-9\""), "its machine is inconsistent");
         check(&text().replacen("{\"at\":1", "{\"at\":x", 1), "line 2 is damaged");
         check(&text().replacen("{\"at\":1,", "{\"at\":7,", 1), "line 3 is damaged");
