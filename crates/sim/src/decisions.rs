@@ -29,6 +29,10 @@ pub struct Decisions {
     pub cpu_per_thread_us: f64,
     /// CPU time of an event.
     pub cpu_per_event_us: f64,
+    /// From when on threads are observed by clock samples. `corewise run` sets them up later than at the start
+    /// of its command (docs/run.md).
+    #[serde(deserialize_with = "duration")]
+    pub samples_after: Duration,
 }
 
 impl Default for Decisions {
@@ -38,14 +42,20 @@ impl Default for Decisions {
             cpu_us: 100.0,
             cpu_per_thread_us: 2.0,
             cpu_per_event_us: 9.0,
+            samples_after: Duration::ZERO,
         }
     }
 }
 
 impl Decisions {
     /// Decisions that cost nothing.
-    pub const FREE: Decisions =
-        Decisions { latency: Duration::ZERO, cpu_us: 0.0, cpu_per_thread_us: 0.0, cpu_per_event_us: 0.0 };
+    pub const FREE: Decisions = Decisions {
+        latency: Duration::ZERO,
+        cpu_us: 0.0,
+        cpu_per_thread_us: 0.0,
+        cpu_per_event_us: 0.0,
+        samples_after: Duration::ZERO,
+    };
 
     /// Returns the parameter that is out of its range, if one is.
     pub fn fault(&self) -> Option<&'static str> {

@@ -27,6 +27,9 @@ const DISTURBED_FOR: Duration = Duration::from_millis(5);
 /// The same of another guest of a virtual machine: half of the period of `corewise emulate-slow`.
 const STOLEN_FOR: Duration = Duration::from_millis(1);
 
+/// CPU time of setting up samples (docs/waits.md, "Cost").
+const SETUP: Duration = Duration::from_millis(40);
+
 /// The period of quotas, which is Linux's.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -157,6 +160,17 @@ impl Cell {
         self
     }
 
+    /// Returns what corewise does to set up its samples, for each copy of a program, where threads are
+    /// delayed.
+    fn setup(&self) -> AppSpec {
+        let programs = self.scenario.applications.iter().filter(|app| !app.background);
+        let steps =
+            vec![Step::Each(work(SETUP, self.scenario.machine.ghz, &self.scenario.applications[0].steps))];
+        let start = self.scenario.decisions.samples_after;
+        let copies = programs.map(|program| program.copies).sum();
+        AppSpec { copies, start, cpus: None, ..background("corewise", 0, steps) }
+    }
+
     /// Returns how long its runs take at most.
     pub fn limit(&self) -> Duration {
         self.scenario.stop.time
@@ -173,6 +187,12 @@ impl Cell {
                 (Way::OneThread, _) => program.threads = 1,
                 (Way::Unchanged | Way::Passive | Way::Corewise, _) => {}
             }
+        }
+        // Alone, it would wait for longer than that for idle PEs; a quota leaves some.
+        let has_idle_pes =
+            matches!(self.condition, Condition::Copies(1) | Condition::HalfAPe | Condition::HalfThePes);
+        if way == Way::Corewise && (!has_idle_pes || self.programs.len() > 1) {
+            scenario.applications.push(self.setup());
         }
         scenario
     }

@@ -95,7 +95,13 @@ impl SimWorld {
         } else {
             Arc::new(thread.permitted.intersection(&self.sim.online))
         };
-        let counters = (!lost).then(|| match self.sim.samples {
+        let samples_after = self.sim.decisions.samples_after;
+        let is_sampled = now.0 >= samples_after.as_nanos() as u64;
+        if is_sampled && !samples_after.is_zero() {
+            thread.times.begin_samples(thread.cpu_ns, thread.counters.busy());
+        }
+        let is_known = !lost && (is_sampled || !self.sim.samples);
+        let counters = is_known.then(|| match self.sim.samples {
             false => CounterReading::Pmu(thread.counters.read(&pmu, thread.cpu_ns, &mut noise)),
             true => CounterReading::Sample(thread.times.samples(
                 thread.cpu_ns,

@@ -145,6 +145,13 @@ fn print(rows: &[Row]) {
         }
         println!("{line}");
     }
+    for (way, of) in WAYS.iter().enumerate() {
+        let several = rows.iter().filter(|row| row.copies > 1);
+        let known = several.filter(|row| !is_cut_off(row.simulated[way]) && !is_cut_off(row.measured[way]));
+        let logs: Vec<f64> = known.map(|row| (row.simulated[way] / row.measured[way]).ln()).collect();
+        let mean = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp();
+        println!("simulated / measured, several copies, {of:?}: geometric mean {mean:.2} of {}", logs.len());
+    }
     println!("figures within {WITHIN}: {sizes}; without what is cut off in both: {informative}");
     println!("gains over unchanged within {WITHIN}: {gains}");
     println!("pairs of ways in the measured order: {pairs}; rows with all pairs: {whole_rows}");

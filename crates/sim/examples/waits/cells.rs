@@ -72,13 +72,11 @@ const FULL: &[Block] = &[
 ];
 
 /// Returns the part of each program that is run on a machine: larger machines cost more.
-fn part(pes: usize, is_quick: bool) -> f64 {
-    match (pes, is_quick) {
-        (..=4, _) => 1.0,
-        (..=16, false) => 1.0,
-        (..=16, true) => 0.5,
-        (..=64, _) => 0.3,
-        _ => 0.15,
+fn part(pes: usize) -> f64 {
+    match pes {
+        ..=16 => 1.0,
+        ..=64 => 0.5,
+        _ => 0.2,
     }
 }
 
@@ -91,7 +89,7 @@ pub fn cells(programs: &Programs, is_quick: bool) -> Result<Vec<Cell>, String> {
                 let found: Option<Vec<&Scenario>> = name.split('+').map(|name| programs.get(name)).collect();
                 let found = found.ok_or_else(|| format!("there is no {name}.toml"))?;
                 for &condition in *conditions {
-                    let part = part(shape.pes, is_quick);
+                    let part = part(shape.pes);
                     let cell = Cell::new(&found, *shape, condition, part);
                     let cell = cell.ok_or_else(|| format!("{name} is no program"))?;
                     let limit = limit(&cell, part);

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const LOSS_MIN: f64 = 0.05;
 
 /// With one thread each, larger machines take so long that it is never the best choice.
-const ONE_THREAD_PES_MAX: usize = 16;
+const ONE_THREAD_PES_MAX: usize = 8;
 
 #[derive(Default)]
 struct Options {
@@ -122,7 +122,8 @@ fn ways(cell: &Cell) -> Vec<Way> {
     ways
 }
 
-fn counts(outcome: &Outcome) -> [f64; 2] {
+/// Returns how many spin counts and turns were changed.
+pub fn counts(outcome: &Outcome) -> [f64; 2] {
     [SettingKind::SpinCount, SettingKind::Turns].map(|kind| {
         let of_kind = outcome.changes.iter().filter(|change| change.kind() == Some(kind));
         of_kind.filter(|change| !change.change.gives_back()).count() as f64

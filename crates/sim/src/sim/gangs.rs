@@ -3,7 +3,8 @@
 //! Problem: a thread that spins for another one holds the PE that the other needs. Approach: as
 //! `corewise_binding::turns` does on a real machine: of the processes that take turns and share PEs, one
 //! after the other has normal threads for [`TURN`]; those of the others get only PE time that no normal
-//! thread wants (`SCHED_IDLE`, a weight of 3, and interrupted by whoever wakes up). Whose turn it is follows
+//! thread wants (`SCHED_IDLE`, a weight of 3, and interrupted by whoever wakes up), and their session has
+//! [`NICE_OUTSIDE`]. Whose turn it is follows
 //! from the clock. Where the threads of a turn run is decided by [`corewise_core::engine`], which binds them.
 //! Source: Ousterhout, "Scheduling techniques for concurrent systems", 1982; `kernel/sched/fair.c`
 //! (`check_preempt_wakeup_fair`). Limits: turns change hands at once on all PEs; the
@@ -18,6 +19,9 @@ use corewise_core::ids::ThreadId;
 use corewise_core::plan::TURN;
 use corewise_core::time::Time;
 use std::collections::BTreeMap;
+
+/// The nice level of a session outside of its turn (docs/waits.md).
+const NICE_OUTSIDE: i32 = 18;
 
 /// The processes that take turns, by their first threads, with the weights of the threads of those that have
 /// none now.
@@ -72,7 +76,7 @@ impl Sim {
     /// Lets a process run as others do; returns whether it took turns.
     pub(super) fn leave_gang(&mut self, leader: usize) -> bool {
         let Some(idle) = self.gangs.members.remove(&leader) else { return false };
-        self.restore_weights(idle);
+        self.restore_weights(leader, idle);
         true
     }
 
@@ -87,7 +91,7 @@ impl Sim {
         let (now, later): (Vec<usize>, Vec<usize>) = leaders.into_iter().partition(has_turn);
         for leader in now {
             let idle = self.gangs.members.get_mut(&leader).map(std::mem::take).unwrap_or_default();
-            self.restore_weights(idle);
+            self.restore_weights(leader, idle);
         }
         for leader in later {
             self.take_turn_from(leader);
@@ -107,12 +111,18 @@ impl Sim {
         for &(thread, _) in &normal {
             self.set_weight(thread, IDLE_WEIGHT);
         }
+        if !normal.is_empty() {
+            self.set_session_nice(leader, NICE_OUTSIDE);
+        }
         if let Some(idle) = self.gangs.members.get_mut(&leader) {
             idle.extend(normal);
         }
     }
 
-    fn restore_weights(&mut self, idle: Vec<(usize, i64)>) {
+    fn restore_weights(&mut self, leader: usize, idle: Vec<(usize, i64)>) {
+        if !idle.is_empty() {
+            self.set_session_nice(leader, 0);
+        }
         for (thread, weight) in idle {
             if !self.threads[thread].ended {
                 self.set_weight(thread, weight);

@@ -146,6 +146,8 @@ struct Sampled {
     until: [f64; 6],
     /// The time since the last sample, in samples.
     rest: f64,
+    /// Whether sampling has begun.
+    has_begun: bool,
 }
 
 impl Times {
@@ -194,12 +196,20 @@ impl Times {
         cpu_ns.saturating_sub(self.waking_ns as u64)
     }
 
+    /// Begins sampling at this CPU time and these cycles, unless it has begun.
+    pub fn begin_samples(&mut self, cpu_ns: u64, (cycles, fpu): (f64, f64)) {
+        if !std::mem::replace(&mut self.sampled.has_begun, true) {
+            let run_ns = self.run_ns(cpu_ns) as f64;
+            self.sampled.until = [run_ns, self.kernel_ns, self.spin_ns, self.yielding_ns, cycles, fpu];
+        }
+    }
+
     /// Returns what clock samples show of a thread with this CPU time and these cycles, in some of which the
     /// FPU was busy.
     pub fn samples(&mut self, cpu_ns: u64, (cycles, fpu): (f64, f64), random: &mut Random) -> SampleReading {
         let run_ns = self.run_ns(cpu_ns) as f64;
         let now = [run_ns, self.kernel_ns, self.spin_ns, self.yielding_ns, cycles, fpu];
-        let Sampled { reading, until, rest } = &mut self.sampled;
+        let Sampled { reading, until, rest, .. } = &mut self.sampled;
         let mut since = [0.0; 6];
         for (since, (now, until)) in since.iter_mut().zip(now.iter().zip(until.iter_mut())) {
             *since = now - std::mem::replace(until, *now);

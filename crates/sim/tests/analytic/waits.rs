@@ -210,3 +210,13 @@ fn a_team_that_adapts_has_its_fair_share_of_the_pes() {
         check("both", &[last(&found)], 2.0, 3.1);
     }
 }
+
+#[test]
+fn a_thread_that_yields_keeps_its_sessions_turn() {
+    let waits = team("yields", 2, "{ yield = {} }", 100, 1.0);
+    let rest = "stop = { time = '60s' }\nos = { slice = '1500us', autogroup = true }";
+    let scenario = super::scenario("core:1 pu:1", &format!("{waits}, {}", hog(2000)), rest);
+    // The two threads hand the PE to each other, and have half of it: 200 ms of work take 400 ms.
+    let done = seeds(|seed| run(&scenario, WaitsSpec::Off, seed).done[0]);
+    check("two threads that yield beside a hog", &done, 0.36, 0.48);
+}

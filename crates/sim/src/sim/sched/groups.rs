@@ -121,6 +121,7 @@ impl Budget {
 struct Group {
     weight: i64,
     parent: Option<usize>,
+    is_session: bool,
     /// The weights of the threads in queues, and of the groups with such threads, that are in it.
     active: i64,
     budget: Option<Budget>,
@@ -140,6 +141,7 @@ impl Groups {
         let group = |spec: &GroupSpec| Group {
             weight: i64::from(spec.weight) * NICE_0_WEIGHT / WEIGHT,
             parent: spec.parent.as_ref().and_then(place),
+            is_session: false,
             active: 0,
             budget: spec.quota.map(|quota| Budget {
                 quota_ns: quota.0.as_nanos() as i64,
@@ -156,7 +158,9 @@ impl Groups {
 
     /// Adds a group for a session.
     fn add_session(&mut self) -> usize {
-        self.all.push(Group { weight: NICE_0_WEIGHT, parent: None, active: 0, budget: None });
+        let session =
+            Group { weight: NICE_0_WEIGHT, parent: None, is_session: true, active: 0, budget: None };
+        self.all.push(session);
         self.all.len() - 1
     }
 
@@ -213,6 +217,15 @@ impl Sim {
             }
         }
         self
+    }
+
+    /// Sets the nice level of the session of a thread, if it is in one.
+    pub(in super::super) fn set_session_nice(&mut self, thread: usize, nice: i32) {
+        let Some(group) = self.group(thread).filter(|&group| self.groups.all[group].is_session) else {
+            return;
+        };
+        self.groups.all[group].weight = nice_weight(nice);
+        (0..self.cpus.len()).for_each(|pe| self.reweigh(pe));
     }
 
     fn group(&self, thread: usize) -> Option<usize> {

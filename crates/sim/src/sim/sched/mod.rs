@@ -284,7 +284,9 @@ impl Sim {
     /// Lets a running thread yield its PE.
     pub(super) fn give_way(&mut self, thread: usize) {
         let Some(pe) = self.running_on(thread) else { return };
-        if self.cpus[pe].queue.give_way(&*self.rules).is_some() {
+        let Self { cpus, rules, apps, threads, .. } = self;
+        let group = |thread: usize| apps[threads[thread].app].plan.group;
+        if cpus[pe].queue.give_way(&**rules, group).is_some() {
             self.suspended(thread, pe);
         }
     }

@@ -264,10 +264,30 @@ impl RunQueue {
         None
     }
 
-    /// Lets the running thread yield: returns it if another one is next. It then waits, and the PE is free.
-    pub fn give_way(&mut self, rules: &dyn Discipline) -> Option<usize> {
+    /// Lets the running thread yield: returns it if another one is next. It then waits, and the PE is free. In
+    /// a group, only another thread of the group comes next, in the place of the one that yields: the group
+    /// keeps its turn (`yield_task_fair` changes nothing above the thread's own queue).
+    pub fn give_way(
+        &mut self,
+        rules: &dyn Discipline,
+        group: impl Fn(usize) -> Option<usize>,
+    ) -> Option<usize> {
         if self.waiting.is_empty() {
             return None;
+        }
+        if let Some(of) = group(self.running.as_ref()?.thread) {
+            let place = self.waiting.iter().position(|other| group(other.thread) == Some(of))?;
+            let (next, running) = (self.waiting.remove(place), self.running?);
+            let Entity { vtime, deadline, protected, ran_ns, .. } = running;
+            self.running = Some(Entity {
+                vtime: next.vtime,
+                deadline: next.deadline,
+                protected: next.protected,
+                ..running
+            });
+            let thread = self.put_back();
+            self.insert(Entity { vtime, deadline, protected, ran_ns, ..next });
+            return thread;
         }
         if let Some(running) = &mut self.running {
             rules.yields(running);
