@@ -15,12 +15,14 @@ use super::ledger::Entry;
 use super::masks::Masks;
 use super::members::ByParentage;
 use super::restore::{Remains, restore};
+use super::runtimes::Runtimes;
 use super::turns::Turns;
 use super::weights::Weights;
 use super::word::Memories;
 use corewise_core::cpuset::CpuSet;
+use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::Standing;
+use corewise_core::observe::{IdleWaits, Standing};
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
 use corewise_discovery::followed::Followed;
 use corewise_discovery::{NewThread, Start, ThreadFacts};
@@ -39,11 +41,13 @@ const WITHIN_ALONE: Duration = Duration::from_secs(5);
 pub struct Actuators {
     /// They also know who decides where a thread runs, if nothing is changed.
     masks: Masks,
+    /// `None` if waits are not to be changed. They are searched before anything is changed.
+    runtimes: Option<Runtimes>,
     /// `None` for a dry run, and after everything was given back.
     acting: Option<Acting>,
 }
 
-/// What changes threads, beside masks, and what restores.
+/// What changes threads otherwise, and what restores.
 struct Acting {
     guardian: Guardian,
     /// The kernel's list of the threads, if there is one. Without it, threads that inherited a change are
@@ -54,15 +58,10 @@ struct Acting {
 }
 
 impl Actuators {
-    /// Creates the actuators. They change threads only with a guardian, otherwise this is a dry run.
-    /// `followed` is the kernel's list of the threads, if there is one.
-    pub fn new(guardian: Option<Guardian>, followed: Option<io::Result<Followed>>) -> io::Result<Actuators> {
-        let mut actuators = Actuators { masks: Masks::default(), acting: None };
-        if let Some(guardian) = guardian {
-            actuators.begin(guardian)?;
-            followed.into_iter().for_each(|followed| actuators.follow(followed));
-        }
-        Ok(actuators)
+    /// Creates the actuators that a run with these parameters needs. They change nothing yet.
+    pub fn new(config: &EngineConfig) -> Actuators {
+        let runtimes = config.changes_waits().then(|| Runtimes::new(config));
+        Actuators { masks: Masks::default(), runtimes, acting: None }
     }
 
     /// Changes threads from now on.
@@ -71,6 +70,7 @@ impl Actuators {
         // A failure shows before anything is changed.
         let _ = changes.record(&Entry::Guardian(guardian.process()));
         self.masks.begin(changes.clone())?;
+        self.runtimes.iter_mut().for_each(|runtimes| runtimes.begin(changes.clone()));
         let actuators: Vec<Box<dyn Actuator>> =
             vec![Box::new(Turns::open(changes.clone())?), Box::new(Weights::new(changes))];
         self.acting = Some(Acting { guardian, followed: None, actuators });
@@ -87,17 +87,18 @@ impl Actuators {
         }
     }
 
-    /// All actuators.
+    /// All actuators, in the order in which they give back.
     fn each(&self) -> impl Iterator<Item = &dyn Actuator> {
-        let others = self.acting.iter().flat_map(|acting| &acting.actuators);
-        others.map(|actuator| &**actuator).chain([&self.masks as &dyn Actuator])
+        let runtimes = self.runtimes.iter().map(|runtimes| runtimes as &dyn Actuator);
+        let others = self.acting.iter().flat_map(|acting| &acting.actuators).map(|actuator| &**actuator);
+        runtimes.chain(others).chain([&self.masks as &dyn Actuator])
     }
 
     fn each_mut(&mut self) -> impl Iterator<Item = &mut dyn Actuator> {
+        let runtimes = self.runtimes.iter_mut().map(|runtimes| runtimes as &mut dyn Actuator);
         let others = self.acting.iter_mut().flat_map(|acting| &mut acting.actuators);
-        others
-            .map(|actuator| &mut **actuator as &mut dyn Actuator)
-            .chain([&mut self.masks as &mut dyn Actuator])
+        let others = others.map(|actuator| &mut **actuator as &mut dyn Actuator);
+        runtimes.chain(others).chain([&mut self.masks as &mut dyn Actuator])
     }
 
     /// Registers a new thread.
@@ -136,6 +137,17 @@ impl Actuators {
     /// found since the pass began.
     pub fn standing(&mut self, thread: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
         self.masks.standing(thread)
+    }
+
+    /// Takes in what a reading shows of a process: its number of threads (0 if it is gone), and the share of
+    /// the time in which they wanted a PE but waited for it. Looks for its runtime libraries if that is due.
+    pub fn look_at_process(&mut self, leader: ThreadId, threads: usize, waiting_share: f64) {
+        self.runtimes.iter_mut().for_each(|runtimes| runtimes.look(leader, threads, waiting_share));
+    }
+
+    /// Returns how the idle threads of a process wait, and whether that was changed.
+    pub fn waits(&self, pid: u32) -> (IdleWaits, bool) {
+        self.runtimes.as_ref().map_or((IdleWaits::Fixed, false), |runtimes| runtimes.waits(pid))
     }
 
     /// Returns the PEs to which other runs of corewise have bound threads.
@@ -183,8 +195,10 @@ impl Actuators {
     /// Restores everything, and only observes from then on. What cannot be restored is left to the guardian
     /// and the next corewise.
     pub fn give_back(&mut self) {
+        self.runtimes.iter_mut().for_each(Runtimes::give_back);
         if let Some(mut acting) = self.acting.take() {
             acting.actuators.iter_mut().for_each(|actuator| actuator.give_back());
+            // Inherited masks are given back in time until the end of this.
             acting.restore();
         }
         self.masks.give_back();
@@ -223,6 +237,15 @@ mod tests {
     use corewise_testing::needs;
     use std::process::Command;
 
+    /// Actuators of a run that does not change waits.
+    fn acting() -> Actuators {
+        let mut config = EngineConfig::default();
+        (config.mitigations.spin, config.mitigations.turns) = (false, false);
+        let mut actuators = Actuators::new(&config);
+        actuators.begin(Guardian::idle()).unwrap();
+        actuators
+    }
+
     #[test]
     fn a_change_that_no_actuator_carries_out_is_unsupported_and_a_dry_run_answers_nothing() {
         let changes = [Change::Set(Setting::SpinCount(7)), Change::Reset(SettingKind::SpinCount)];
@@ -230,7 +253,7 @@ mod tests {
         let actions = changes.map(|change| Action { thread, change, reason: "".into() });
         // In a thread of its own, whose mask shows what its user permits.
         std::thread::spawn(move || {
-            let mut actuators = Actuators::new(Some(Guardian::idle()), None).unwrap();
+            let mut actuators = acting();
             let results = actuators.apply(&actions).into_iter().map(|outcome| outcome.result);
             assert_eq!(results.collect::<Vec<_>>(), [OutcomeKind::Unsupported, OutcomeKind::Unsupported]);
             actuators.give_back();
@@ -245,7 +268,7 @@ mod tests {
         needs!(Root);
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let tid = child.id();
-        let mut actuators = Actuators::new(Some(Guardian::idle()), None).unwrap();
+        let mut actuators = acting();
         let set = |percent| Change::Set(Setting::Weight(Weight::Percent(percent)));
         let reset = Change::Reset(SettingKind::Weight);
         for (change, level) in [(set(2842), -15), (reset, 0), (set(50), 3)] {

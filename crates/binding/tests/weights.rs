@@ -3,6 +3,7 @@
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::recovery;
+use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, Weight};
 use corewise_sys::niceness;
@@ -75,7 +76,8 @@ fn acts_for_the_other_tests() {
     if let Ok(thread) = std::env::var(THREAD) {
         let guardian = Guardian::start().unwrap();
         let process = guardian.process();
-        let mut actuators = Actuators::new(Some(guardian), None).unwrap();
+        let mut actuators = Actuators::new(&EngineConfig::default());
+        actuators.begin(guardian).unwrap();
         let tid = thread.parse().unwrap();
         assert_eq!(
             apply(&mut actuators, tid, Change::Set(Setting::Weight(Weight::Percent(200)))),

@@ -5,7 +5,7 @@ use crate::commands::ThisMachine;
 use anyhow::{Context, Result};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
-use corewise_binding::runtimes::{self, Runtimes, libgomp};
+use corewise_binding::runtimes::{self, libgomp};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
@@ -296,7 +296,7 @@ fn watch(
         applications: vec![application],
         ends,
         processes,
-        actuators: actuators(guardian, followed)?,
+        actuators: actuators(&request.config, guardian, followed)?,
         acts,
         host,
         began,
@@ -314,16 +314,22 @@ fn watch(
 }
 
 /// Returns what changes threads; without a guardian it changes nothing.
-fn actuators(guardian: Option<Guardian>, followed: Option<std::io::Result<Followed>>) -> Result<Actuators> {
-    Actuators::new(guardian, followed).context("cannot change threads")
+fn actuators(
+    config: &EngineConfig,
+    guardian: Option<Guardian>,
+    followed: Option<std::io::Result<Followed>>,
+) -> Result<Actuators> {
+    let mut actuators = Actuators::new(config);
+    if let Some(guardian) = guardian {
+        actuators.begin(guardian).context("cannot change threads")?;
+        followed.into_iter().for_each(|followed| actuators.follow(followed));
+    }
+    Ok(actuators)
 }
 
 /// Returns the processes of the programs, if their waits may be changed.
 fn processes_of(config: &EngineConfig, guardian: Option<&Guardian>, began: Instant) -> Option<Processes> {
-    let guardian = guardian.filter(|_| config.changes_waits())?;
-    let mut runtimes = Runtimes::new(config);
-    runtimes.may_write(guardian);
-    Some(Processes::new(runtimes, began))
+    guardian.filter(|_| config.changes_waits()).map(|_| Processes::new(began))
 }
 
 /// Restores what earlier runs have left bound.

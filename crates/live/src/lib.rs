@@ -14,7 +14,6 @@ use crate::programs::Programs;
 use crate::rounds::Rounds;
 use crate::upgrade::{Deferred, Upgrade};
 use corewise_binding::actuators::Actuators;
-use corewise_binding::runtimes::Runtimes;
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
@@ -22,7 +21,7 @@ use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{
     CounterReading, Event, EventBatch, EventKind, Hints, Observation, Standing, ThreadReading,
 };
-use corewise_core::plan::{Action, Change, Outcome};
+use corewise_core::plan::{Action, Change, Outcome, SettingKind};
 use corewise_core::report::Sources;
 use corewise_core::time::Time;
 use corewise_core::world::{Wake, World};
@@ -193,7 +192,6 @@ impl LiveWorld {
         notes.extend(self.parts.counters.notes());
         notes.extend(self.parts.actuators.notes());
         notes.extend(self.reports.note());
-        notes.extend(self.parts.processes.iter().flat_map(|processes| processes.runtimes.notes()));
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
         notes.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
         notes
@@ -206,7 +204,6 @@ impl LiveWorld {
     }
 
     fn give_back(&mut self) {
-        self.parts.processes.iter_mut().for_each(|processes| processes.runtimes.give_back());
         // Looks at everything once more, and then lets the guardian go.
         self.parts.actuators.give_back();
     }
@@ -231,11 +228,7 @@ impl LiveWorld {
         if (is_due || has_teams)
             && let Some(arm) = deferred.arm.take()
         {
-            match arm(self.parts.processes.as_mut().map(|processes| &mut processes.runtimes)) {
-                Ok(actuators) => self.parts.actuators = actuators,
-                Err(why) => self.notes.push(why),
-            }
-            self.parts.actuators.begin_look(&self.baseline);
+            self.notes.extend(arm(&mut self.parts.actuators).err());
         }
         if is_due {
             deferred.begin().map_err(|error| LiveError::Sources(error.to_string()))?;
@@ -350,7 +343,8 @@ impl LiveWorld {
             }));
         }
         if wanted(EventKind::Process) {
-            let readings = self.parts.processes.iter_mut().flat_map(Processes::read);
+            let Parts { processes, actuators, .. } = &mut self.parts;
+            let readings = processes.iter_mut().flat_map(|processes| processes.read(actuators));
             events.extend(readings.map(Event::Process));
         }
         self.events.extend(events);
@@ -453,7 +447,11 @@ impl World for LiveWorld {
             allowed: CpuSet::clone(&self.baseline),
             taken: self.parts.actuators.taken(),
             threads,
-            processes: self.parts.processes.as_mut().map_or_else(Vec::new, Processes::last),
+            processes: self
+                .parts
+                .processes
+                .as_mut()
+                .map_or_else(Vec::new, |all| all.last(&self.parts.actuators)),
             applications,
             programs: self.programs.take(),
             outcomes: std::mem::take(&mut self.outcomes),
@@ -470,11 +468,12 @@ impl World for LiveWorld {
             }
         }
         let Parts { processes, actuators, .. } = &mut self.parts;
-        let of_waits = actions.iter().filter_map(|action| processes.as_mut()?.apply(action));
-        self.outcomes.extend(of_waits);
-        let is_of_threads = |action: &&Action| processes.is_none() || !Runtimes::is_ours(action);
-        let of_threads: Vec<Action> = actions.iter().filter(is_of_threads).cloned().collect();
-        self.outcomes.extend(actuators.apply(&of_threads));
+        self.outcomes.extend(actuators.apply(actions));
+        if let Some(processes) = processes {
+            let changed =
+                actions.iter().filter(|action| action.change.setting_kind() == Some(SettingKind::SpinCount));
+            changed.for_each(|action| processes.note_waits(action.thread.tid, actuators));
+        }
         if let Some(woken) = self.woken.take() {
             self.rounds.add(woken.elapsed());
         }

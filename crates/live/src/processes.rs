@@ -1,14 +1,13 @@
 //! The processes with several threads: how long they wait for PEs, and how their idle threads wait.
 //!
-//! The meter knows the times of processes, the actuator their runtime libraries. Each needs something of the
-//! other: the libraries of a process are searched while its threads wait for PEs, and processes whose waits were
-//! changed are reported differently. Here they meet, together with what the runs share about gangs.
+//! The meter knows the times of processes, the actuators their runtime libraries. Each needs something of the
+//! other: the libraries of a process are searched while its threads wait for PEs, and processes whose waits
+//! were changed are reported differently. Here they meet, together with what the runs share about gangs.
 
-use corewise_binding::runtimes::Runtimes;
+use corewise_binding::actuators::Actuators;
 use corewise_binding::shared::gangs::GangsBeside;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::{IdleWaits, ProcessReading};
-use corewise_core::plan::{Action, Outcome};
+use corewise_core::observe::ProcessReading;
 use corewise_counters::delays::DelayMeter;
 use corewise_discovery::NewThread;
 use std::time::{Duration, Instant};
@@ -18,68 +17,58 @@ use std::time::{Duration, Instant};
 pub struct Processes {
     /// Their times.
     pub meter: DelayMeter,
-    /// Their runtime libraries.
-    pub runtimes: Runtimes,
     /// `None` if it cannot be opened: then no gangs of others are known.
     gangs: Option<GangsBeside>,
 }
 
 impl Processes {
     /// Creates it without processes. Its readings have the time since `began`.
-    pub fn new(runtimes: Runtimes, began: Instant) -> Processes {
-        Processes { meter: DelayMeter::new(began), runtimes, gangs: None }
+    pub fn new(began: Instant) -> Processes {
+        Processes { meter: DelayMeter::new(began), gangs: None }
     }
 
     /// Registers a thread.
     pub fn meet(&mut self, thread: &NewThread) {
-        self.runtimes.meet(thread);
         self.meter.watch(thread);
     }
 
     /// Takes note that a thread has ended.
     pub fn forget(&mut self, thread: ThreadId) {
         self.meter.forget(thread);
-        self.runtimes.forget(thread);
     }
 
     /// Reads the processes, if that is due. Returns those that are to be reported.
-    pub fn read(&mut self) -> Vec<ProcessReading> {
+    pub fn read(&mut self, actuators: &mut Actuators) -> Vec<ProcessReading> {
         let mut reported = Vec::new();
         for seen in self.meter.read() {
             let leader = seen.reading.leader;
-            self.runtimes.look(leader, seen.threads, seen.waiting_share);
-            self.note_waits(leader.tid);
+            actuators.look_at_process(leader, seen.threads, seen.waiting_share);
+            self.note_waits(leader.tid, actuators);
             if seen.is_reported {
-                reported.push(self.complete(seen.reading));
+                reported.push(self.complete(seen.reading, actuators));
             }
         }
         reported
     }
 
     /// Returns all processes as they were last read.
-    pub fn last(&mut self) -> Vec<ProcessReading> {
+    pub fn last(&mut self, actuators: &Actuators) -> Vec<ProcessReading> {
         let readings: Vec<ProcessReading> = self.meter.last().collect();
-        readings.into_iter().map(|reading| self.complete(reading)).collect()
+        readings.into_iter().map(|reading| self.complete(reading, actuators)).collect()
     }
 
     /// Adds to a reading what the meter does not know.
-    fn complete(&mut self, reading: ProcessReading) -> ProcessReading {
+    fn complete(&mut self, reading: ProcessReading, actuators: &Actuators) -> ProcessReading {
         let pid = reading.leader.tid;
         let gangs = self.gangs.take().or_else(|| GangsBeside::open().ok());
         self.gangs = gangs;
         let other_gangs = self.gangs.as_mut().map_or(0, |gangs| gangs.count(pid));
-        ProcessReading { waits: self.runtimes.waits(pid).0, other_gangs, ..reading }
+        ProcessReading { waits: actuators.waits(pid).0, other_gangs, ..reading }
     }
 
-    /// Carries out a change of how idle threads wait, if it is one.
-    pub fn apply(&mut self, action: &Action) -> Option<Outcome> {
-        let outcome = self.runtimes.apply(action)?;
-        self.note_waits(action.thread.tid);
-        Some(outcome)
-    }
-
-    fn note_waits(&mut self, pid: u32) {
-        let (waits, are_changed): (IdleWaits, bool) = self.runtimes.waits(pid);
+    /// Registers how the idle threads of a process wait now.
+    pub fn note_waits(&mut self, pid: u32, actuators: &Actuators) {
+        let (waits, are_changed) = actuators.waits(pid);
         self.meter.set_waits(pid, waits, are_changed);
     }
 

@@ -9,7 +9,6 @@
 //! ended. Limits: threads that ended before are not in the readings of the heavier sources.
 
 use corewise_binding::actuators::Actuators;
-use corewise_binding::runtimes::Runtimes;
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::machine_model::MachineModel;
 use corewise_counters::CounterSource;
@@ -61,9 +60,9 @@ pub struct Upgrade {
 /// Prepares an upgrade, or returns why that is not possible. The flag tells that the run has ended.
 pub type Prepare = Box<dyn FnOnce(&AtomicBool) -> Result<Upgrade, String> + Send>;
 
-/// Starts what restores everything if corewise dies; what may change threads from then on, or why that is not
-/// possible. Runtime libraries are changed from then on, too.
-pub type Arm = Box<dyn FnOnce(Option<&mut Runtimes>) -> Result<Actuators, String>>;
+/// Starts what restores everything if corewise dies, and lets the actuators change threads from then on, or
+/// returns why that is not possible.
+pub type Arm = Box<dyn FnOnce(&mut Actuators) -> Result<(), String>>;
 
 /// What a run has yet to get; see the module documentation.
 pub struct Deferred {

@@ -1,4 +1,4 @@
-//! The runtime libraries of watched programs, and how long their idle threads spin.
+//! The [`Actuator`] of runtime libraries: how long their idle threads spin.
 //!
 //! Problem: idle threads of a parallel program spin for a while, as work may come at once. Where another
 //! program needs their PEs, that harms both; where nobody does, it helps. Programs choose at their start.
@@ -18,13 +18,13 @@ mod schedule;
 mod search;
 pub mod variable;
 
+use crate::actuator::Actuator;
 use crate::changes::Changes;
-use crate::guardian::Guardian;
 use corewise_code::space::FileKey;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::IdleWaits;
-use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
+use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
 use corewise_discovery::NewThread;
 use process::Process;
 use std::collections::{BTreeMap, HashSet};
@@ -60,7 +60,7 @@ pub struct Runtimes {
 }
 
 impl Runtimes {
-    /// To do what these parameters permit; but nothing before there is a guardian.
+    /// Creates the actuator, which does what these parameters permit, but nothing until it begins.
     pub fn new(config: &EngineConfig) -> Self {
         Self {
             spin: config.mitigations.spin,
@@ -71,21 +71,9 @@ impl Runtimes {
         }
     }
 
-    /// From now on something may be written, which is recorded for the guardian.
-    pub fn may_write(&mut self, guardian: &Guardian) {
-        self.changes = Some(guardian.changes());
-    }
-
-    /// Registers a thread.
-    pub fn meet(&mut self, thread: &NewThread) {
-        if thread.tid != thread.pid {
-            return;
-        }
-        let leader = ThreadId { tid: thread.tid, generation: thread.generation };
-        if !self.processes.contains_key(&thread.pid) {
-            self.meet_child(thread.pid);
-        }
-        self.processes.entry(thread.pid).or_insert_with(|| Process::new(leader)).leader = leader;
+    /// Writes values from now on, which are recorded there.
+    pub fn begin(&mut self, changes: Changes) {
+        self.changes = Some(changes);
     }
 
     /// Restores the values of a new process that was forked while they were changed, whoever its parent is by
@@ -126,46 +114,6 @@ impl Runtimes {
         self.processes.get(&pid).map_or((IdleWaits::Fixed, false), Process::waits)
     }
 
-    /// Takes note that a thread has ended.
-    pub fn forget(&mut self, thread: ThreadId) {
-        // Its other threads may continue without the first one; then its library is restored at the end.
-        let is_over = |process: &Process| {
-            process.leader == thread && process.copies.iter().all(|copy| copy.variable.word().is_none())
-        };
-        if self.processes.get(&thread.tid).is_some_and(is_over) {
-            self.processes.remove(&thread.tid);
-        }
-    }
-
-    /// Whether a change is one of runtime libraries.
-    pub fn is_ours(action: &Action) -> bool {
-        matches!(action.change.setting_kind(), Some(SettingKind::SpinCount))
-    }
-
-    /// Carries out a change, if it is one of runtime libraries.
-    pub fn apply(&mut self, action: &Action) -> Option<Outcome> {
-        let result = match action.change {
-            Change::Set(Setting::SpinCount(count)) => self.write(action.thread, Some(count)),
-            Change::Reset(SettingKind::SpinCount) => self.write(action.thread, None),
-            _ => return None,
-        };
-        Some(Outcome { thread: action.thread, change: action.change.clone(), result })
-    }
-
-    /// Every process as it was. From then on nothing is written, and the guardian may go.
-    pub fn give_back(&mut self) {
-        for variable in self.processes.values_mut().flat_map(Process::variables_mut) {
-            // Who is gone, or has decided otherwise since, needs nothing.
-            let _ = variable.give_back();
-        }
-        self.changes = None;
-    }
-
-    /// What a user should know, in words.
-    pub fn notes(&self) -> Vec<String> {
-        self.notes.clone()
-    }
-
     /// Lets the idle threads of a process spin so long, or as long as at first.
     fn write(&mut self, leader: ThreadId, count: Option<u64>) -> OutcomeKind {
         let process = self.processes.get_mut(&leader.tid).filter(|process| !process.copies.is_empty());
@@ -183,7 +131,51 @@ impl Runtimes {
     }
 }
 
-/// Whatever ends it, every process is as it was.
+impl Actuator for Runtimes {
+    fn meet(&mut self, thread: &NewThread) {
+        if thread.tid != thread.pid {
+            return;
+        }
+        let leader = ThreadId { tid: thread.tid, generation: thread.generation };
+        if !self.processes.contains_key(&thread.pid) {
+            self.meet_child(thread.pid);
+        }
+        self.processes.entry(thread.pid).or_insert_with(|| Process::new(leader)).leader = leader;
+    }
+
+    fn forget(&mut self, thread: ThreadId) {
+        // Its other threads may continue without the first one; then its library is restored at the end.
+        let is_over = |process: &Process| {
+            process.leader == thread && process.copies.iter().all(|copy| copy.variable.word().is_none())
+        };
+        if self.processes.get(&thread.tid).is_some_and(is_over) {
+            self.processes.remove(&thread.tid);
+        }
+    }
+
+    fn apply(&mut self, action: &Action) -> Option<OutcomeKind> {
+        match action.change {
+            Change::Set(Setting::SpinCount(count)) => Some(self.write(action.thread, Some(count))),
+            Change::Reset(SettingKind::SpinCount) => Some(self.write(action.thread, None)),
+            _ => None,
+        }
+    }
+
+    /// Writes are few, and the values in memory are restored at once.
+    fn give_back(&mut self) {
+        for variable in self.processes.values_mut().flat_map(Process::variables_mut) {
+            // A process that is gone, or has decided otherwise since, needs nothing.
+            let _ = variable.give_back();
+        }
+        self.changes = None;
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+}
+
+/// However it ends, every process is as it was.
 impl Drop for Runtimes {
     fn drop(&mut self) {
         self.give_back();

@@ -1,6 +1,7 @@
 use super::loaded::Loaded;
 use super::schedule::Schedule;
 use super::*;
+use crate::guardian::Guardian;
 use corewise_sys::proc::Proc;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -44,8 +45,8 @@ impl Program {
 
     fn apply(&mut self, change: Change) {
         let action = Action { thread: self.leader, change, reason: "".into() };
-        let outcome = self.runtimes.apply(&action).unwrap();
-        assert_eq!(outcome.result, OutcomeKind::Done, "{outcome:?}");
+        let result = self.runtimes.apply(&action).unwrap();
+        assert_eq!(result, OutcomeKind::Done);
     }
 }
 
@@ -67,7 +68,7 @@ fn compiled(compiler: &str) -> (tempfile::TempDir, Command) {
 /// Who watches all threads of a process.
 fn watching(pid: u32) -> Runtimes {
     let mut runtimes = Runtimes::new(&EngineConfig::default());
-    runtimes.may_write(&Guardian::idle());
+    runtimes.begin(Guardian::idle().changes());
     for tid in Proc::own().threads(pid).unwrap().unwrap() {
         let created = Instant::now();
         runtimes.meet(&NewThread { tid, pid, creator_tid: None, generation: 0, created });

@@ -6,10 +6,10 @@
 use super::command_cpu::CommandCpu;
 use super::sources::{self, Attached, Choice};
 use super::watch::{Watch, guarding};
-use super::{Ended, Machine, SessionRequest, actuators, children, nested, own_processes, user_decides_waits};
+use super::{Ended, Machine, SessionRequest, children, nested, own_processes, user_decides_waits};
 use anyhow::{Context, Result, bail};
+use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
-use corewise_binding::runtimes::Runtimes;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
@@ -63,8 +63,8 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         words,
         applications: vec![Application::new(Target::Command, &application, first)],
         ends: Ends::WithCommand { command, wait: false },
-        processes: may_change.then(|| Processes::new(Runtimes::new(&config), began)),
-        actuators: actuators(None, None)?,
+        processes: may_change.then(|| Processes::new(began)),
+        actuators: Actuators::new(&config),
         acts,
         host: None,
         began,
@@ -82,14 +82,13 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
 fn arm(acts: &Rc<Cell<bool>>) -> (Arm, Rc<Cell<Option<u32>>>) {
     let process = Rc::new(Cell::new(None));
     let (started, acts) = (Rc::clone(&process), Rc::clone(acts));
-    let start = move |runtimes: Option<&mut Runtimes>| -> Result<_> {
+    let start = move |actuators: &mut Actuators| -> Result<()> {
         let guardian = Guardian::start().context("nothing is bound: cannot start the guardian process")?;
         started.set(Some(guardian.process().id));
-        runtimes.into_iter().for_each(|runtimes| runtimes.may_write(&guardian));
-        actuators(Some(guardian), None)
+        actuators.begin(guardian).context("cannot change threads")
     };
-    let arm: Arm = Box::new(move |runtimes| {
-        start(runtimes).map_err(|error| {
+    let arm: Arm = Box::new(move |actuators| {
+        start(actuators).map_err(|error| {
             acts.set(false);
             let why = describe_error(error.as_ref());
             message(&why);

@@ -101,7 +101,7 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
         processes,
         acts: Rc::new(Cell::new(guardian.is_some())),
-        actuators: actuators(guardian, followed)?,
+        actuators: actuators(&request.config, guardian, followed)?,
         host: Some(host::read(Path::new("/"))),
         began,
         cpu: CommandCpu::default(),
