@@ -107,15 +107,10 @@ impl std::fmt::Display for Share {
 impl Row {
     /// Returns the pairs of ways that differ, measured, with whether they are in the right order.
     fn pairs(&self) -> Vec<(Way, Way, bool)> {
-        let mut pairs = Vec::new();
-        for a in 0..WAYS.len() {
-            for b in 0..WAYS.len() {
-                if self.measured[b] >= DIFFERENT_FROM * self.measured[a] {
-                    pairs.push((WAYS[a], WAYS[b], self.simulated[a] < self.simulated[b]));
-                }
-            }
-        }
-        pairs
+        let ways = || WAYS.iter().zip(self.simulated.iter().zip(&self.measured));
+        let pairs = ways().flat_map(|first| ways().map(move |second| (first, second)));
+        let differ = pairs.filter(|((_, (_, first)), (_, (_, second)))| **second >= DIFFERENT_FROM * **first);
+        differ.map(|((first, (a, _)), (second, (b, _)))| (*first, *second, a < b)).collect()
     }
 }
 

@@ -74,8 +74,8 @@ const FULL: &[Block] = &[
 /// Returns the part of each program that is run on a machine: larger machines cost more.
 fn part(pes: usize) -> f64 {
     match pes {
-        ..=16 => 1.0,
-        ..=64 => 0.5,
+        0..=16 => 1.0,
+        17..=64 => 0.5,
         _ => 0.2,
     }
 }
