@@ -52,8 +52,8 @@ const LABEL: &str = "GOMP_SPINCOUNT = '";
 pub enum NotFound {
     /// Its code does not show it.
     #[error(
-        "the code of `{library}` does not show where the spin count is; with OMP_WAIT_POLICY=passive its idle \
-         threads sleep at once"
+        "the code of `{library}` does not show where the spin count is; with OMP_WAIT_POLICY=passive its \
+         idle threads sleep at once"
     )]
     NotShown {
         /// The library's path.
