@@ -189,7 +189,7 @@ impl Discovery for Tree {
     }
 
     fn is_idle(&self) -> bool {
-        self.threads.is_empty()
+        self.looked_at > self.began && self.threads.is_empty()
     }
 
     fn parallelism(&mut self, _: AppId) -> Parallelism {

@@ -110,7 +110,7 @@ impl Deferred {
         if self.is_urgent.get() || elapsed >= PATIENT_FOR {
             return true;
         }
-        let has_room = self.idle.take(proc).is_some_and(|idle| idle.pes >= IDLE_PES_MIN);
+        let has_room = self.idle.take(proc).is_some_and(|pes| pes >= IDLE_PES_MIN);
         elapsed >= LIGHT_FOR && has_room
     }
 

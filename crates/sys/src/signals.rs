@@ -15,12 +15,10 @@ use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::{Pid, getpgid, getpgrp, getpid};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// The signals that ask a program to end.
 const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -97,70 +95,14 @@ impl Signals {
     /// Follows the command to its end, and does nothing else.
     pub fn follow(&mut self, command: Pid) -> Result<ExitStatus, Errno> {
         loop {
-            if let Some(status) = self.follow_for(command, Duration::MAX)? {
-                return Ok(status);
-            }
-        }
-    }
-
-    /// Follows the command for some time, and does nothing else. Returns its exit status if it ended.
-    pub fn follow_for(&mut self, command: Pid, time: Duration) -> Result<Option<ExitStatus>, Errno> {
-        let began = Instant::now();
-        self.follow_until(command, None, || time.saturating_sub(began.elapsed()))
-    }
-
-    /// Follows the command in a thread of its own while `work` runs, which may take long enough for two
-    /// signals to merge. Returns the result of the work, and the command's exit status if it ended; a flag
-    /// tells the work that the command has ended. The thread also calls `besides` repeatedly, which returns
-    /// the time until its next call.
-    pub fn follow_during<T>(
-        &mut self,
-        command: Pid,
-        mut besides: impl FnMut() -> Duration + Send,
-        work: impl FnOnce(&AtomicBool) -> T,
-    ) -> std::io::Result<(T, Option<ExitStatus>)> {
-        let (ear, end) = UnixStream::pair()?;
-        let has_ended = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            // Ends when `ear` is readable.
-            let besides = || besides().max(Duration::from_micros(1));
-            let follow = || {
-                let ended = self.follow_until(command, Some(ear.as_fd()), besides)?;
-                has_ended.store(ended.is_some(), Ordering::Relaxed);
-                Ok::<_, Errno>(ended)
-            };
-            let follower = std::thread::Builder::new().name("follower".to_owned());
-            let follower = follower.spawn_scoped(scope, follow)?;
-            let done = work(&has_ended);
-            drop(end);
-            let ended = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            Ok((done, ended))
-        })
-    }
-
-    /// Follows the command until it ends, time is over, or `ear` is readable.
-    fn follow_until(
-        &mut self,
-        command: Pid,
-        ear: Option<BorrowedFd<'_>>,
-        mut left: impl FnMut() -> Duration,
-    ) -> Result<Option<ExitStatus>, Errno> {
-        let mut is_over = false;
-        loop {
             let news = self.take(Some(command))?;
-            let left = left();
             match (news.ended, news.no_children) {
-                (Some(status), _) => return Ok(Some(status)),
+                (Some(status), _) => return Ok(status),
                 (None, true) => return Err(Errno::ECHILD),
-                (None, false) if is_over || left.is_zero() => return Ok(None),
                 (None, false) => {}
             }
-            let nap = left.min(Duration::from_secs(86_400)).into();
-            let heard = [Some(self.fd()), ear];
-            let mut heard: Vec<PollFd<'_>> =
-                heard.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-            match ppoll(&mut heard, Some(nap), None) {
-                Ok(_) | Err(Errno::EINTR) => is_over = heard.get(1).and_then(PollFd::any) == Some(true),
+            match ppoll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], None, None) {
+                Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
         }

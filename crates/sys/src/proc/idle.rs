@@ -14,29 +14,8 @@ use std::time::{Duration, Instant};
 /// The least time over which idle time is taken.
 const OVER: Duration = Duration::from_millis(100);
 
-/// The idle share of the PEs from which on it is certain: with two PEs, more than one tick.
-const CERTAIN_FROM: f64 = 0.07;
-
 /// The most threads whose masks are read.
 const THREADS_MAX: usize = 64;
-
-/// The idle time of some PEs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Idle {
-    /// How many of them were idle, on average.
-    pub pes: f64,
-    /// How many there are.
-    pub of: usize,
-}
-
-impl Idle {
-    /// Returns the idle share of what others leave to threads that ran on so many of the PEs, in percent: of
-    /// idle time and theirs. Idle time that the ticks do not show for certain is none.
-    pub fn percent_beside(&self, own_pes: f64) -> u8 {
-        let is_certain = self.of > 0 && self.pes >= CERTAIN_FROM * self.of as f64;
-        if is_certain { (100.0 * self.pes / (self.pes + own_pes)) as u8 } else { 0 }
-    }
-}
 
 /// The idle time of the PEs that some threads may use, since it was last taken.
 #[derive(Debug)]
@@ -55,8 +34,9 @@ impl IdleTime {
         IdleTime { pes, since: Instant::now(), before: proc.pe_times() }
     }
 
-    /// Returns how idle the PEs were, and begins again; `None` if not enough time has passed.
-    pub fn take(&mut self, proc: &Proc) -> Option<Idle> {
+    /// Returns how many of the PEs were idle, on average, and begins again; `None` if not enough time has
+    /// passed.
+    pub fn take(&mut self, proc: &Proc) -> Option<f64> {
         let over = self.since.elapsed();
         if over < OVER {
             return None;
@@ -69,7 +49,7 @@ impl IdleTime {
         let idle: Vec<u64> = now.iter().filter_map(idle).collect();
         let pes = TICK.as_secs_f64() * idle.iter().sum::<u64>() as f64 / over.as_secs_f64();
         (self.since, self.before) = (Instant::now(), now);
-        Some(Idle { pes: pes.min(idle.len() as f64), of: idle.len() })
+        Some(pes.min(idle.len() as f64))
     }
 }
 
@@ -77,15 +57,6 @@ impl IdleTime {
 mod tests {
     use super::*;
     use corewise_testing::machine::root;
-
-    #[test]
-    fn what_others_take_is_no_time_that_could_be_idle() {
-        let idle = Idle { pes: 0.3, of: 2 };
-        assert_eq!(idle.percent_beside(1.7), 15, "alone");
-        assert_eq!(idle.percent_beside(0.7), 30, "others take one of the two PEs");
-        assert_eq!(Idle { pes: 0.1, of: 2 }.percent_beside(0.1), 0, "one tick in a tenth of a second");
-        assert_eq!(Idle { pes: 0.0, of: 0 }.percent_beside(0.0), 0);
-    }
 
     fn stat(idle: [u64; 3]) -> String {
         let lines = idle.iter().enumerate().map(|(pe, idle)| format!("cpu{pe} 900 0 0 {idle} 0 0 0 0 0 0\n"));
@@ -105,9 +76,7 @@ mod tests {
         time.since -= Duration::from_secs(61);
         std::fs::write(directory.path().join("proc/stat"), stat([40, 0, 100])).unwrap();
         let idle = time.take(&proc).unwrap();
-        assert_eq!(idle.of, 2);
-        assert!(idle.pes > 0.0 && idle.pes <= 0.4, "0.4 s of a second, at most: {}", idle.pes);
-        assert!((1..=100).contains(&idle.percent_beside(0.0)), "{idle:?}");
+        assert!(idle > 0.0 && idle <= 0.4, "0.4 s of a second, at most: {idle}");
         assert_eq!(time.before, proc.pe_times(), "the next one has begun");
     }
 }

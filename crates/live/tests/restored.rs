@@ -1,0 +1,132 @@
+//! Waits that were changed before the sources of a world are replaced: a real OpenMP program. (A process of its
+//! own, as the world takes over its signals and children.)
+#![cfg(target_arch = "x86_64")]
+
+use corewise_binding::actuators::Actuators;
+use corewise_binding::guardian::Guardian;
+use corewise_binding::runtimes::libgomp;
+use corewise_binding::runtimes::loaded::Loaded;
+use corewise_core::engine::EngineConfig;
+use corewise_core::ids::ThreadId;
+use corewise_core::observe::{EventKind, IdleWaits, Target};
+use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
+use corewise_core::topology::Topology;
+use corewise_core::waits::Mitigations;
+use corewise_core::world::World;
+use corewise_counters::none::NoCounters;
+use corewise_discovery::poll::Poll;
+use corewise_discovery::tree::Tree;
+use corewise_discovery::{Choice, Discovery, Options, Root};
+use corewise_live::upgrade::{Arm, Deferred, Prepare, Upgrade};
+use corewise_live::{Application, Ends, LiveWorld, Parts, Processes};
+use corewise_sys::proc::Proc;
+use corewise_sys::signals::Signals;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// A program with a team of two.
+fn program() -> (tempfile::TempDir, Child) {
+    let directory = tempfile::tempdir().unwrap();
+    let binary = directory.path().join("waiting");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
+    assert!(Command::new("cc").args(["-fopenmp", source, "-o"]).arg(&binary).status().unwrap().success());
+    let mut command = Command::new(&binary);
+    libgomp::WISHES.iter().for_each(|wish| _ = command.env_remove(wish));
+    command.envs(libgomp::PLANTED.map(|planted| (libgomp::VARIABLE, planted.to_string())));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    (directory, child)
+}
+
+fn spin_count(pid: u32) -> u64 {
+    let loaded = Loaded::in_process(pid, &mut HashSet::new()).unwrap();
+    libgomp::find(&loaded).remove(0).unwrap().own()
+}
+
+fn prepare(pid: u32) -> Prepare {
+    Box::new(move |_| {
+        let options = Options {
+            roots: vec![Root::Process(pid)],
+            excluded: Vec::new(),
+            proc: Proc::own(),
+            choice: Choice::Poll,
+        };
+        let mut discovery = Poll::open(&options).map_err(|error| error.to_string())?;
+        let appeared = discovery.refresh().map_err(|error| error.to_string())?.appeared;
+        let machine = Topology::synthetic("pack:1 core:2 pu:1").unwrap().into();
+        let (discovery, counters) = (Box::new(discovery), Box::new(NoCounters));
+        Ok(Upgrade { discovery, appeared, counters, machine, work: None, board: None, notes: Vec::new() })
+    })
+}
+
+fn wait(world: &mut LiveWorld, mut until: impl FnMut(&mut LiveWorld) -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !until(world) {
+        world.wait_until(world.now() + Duration::from_millis(10)).unwrap();
+        assert!(Instant::now() < end);
+    }
+}
+
+#[test]
+fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_it() {
+    let (_directory, mut child) = program();
+    let (pid, own) = (child.id(), spin_count(child.id()));
+    let arm: Arm = Box::new(|actuators| {
+        let guardian = Guardian::start().map_err(|error| error.to_string())?;
+        actuators.begin(guardian).map_err(|error| error.to_string())
+    });
+    let is_urgent = Rc::new(Cell::new(false));
+    let deferred = Deferred::new(pid, Some(arm), Box::new(move || prepare(pid)), Rc::clone(&is_urgent));
+    let mitigations = Mitigations { spin: true, turns: false };
+    let config = EngineConfig { mitigations, ..EngineConfig::default() };
+    let began = Instant::now();
+    let parts = Parts {
+        applications: vec![Application::new(Target::Command, "waiting", pid)],
+        ends: Ends::WithTargets { at: None },
+        discovery: Box::new(Tree::below(pid)),
+        counters: Box::new(NoCounters),
+        actuators: Actuators::new(&config),
+        processes: Some(Processes::new(began)),
+        work: None,
+        board: Rc::default(),
+        signals: Signals::open().unwrap(),
+        deferred: Some(deferred),
+    };
+    let mut world = LiveWorld::new(parts, began).unwrap();
+    world.subscribe(&[EventKind::Process]);
+    let leader = |world: &mut LiveWorld| {
+        let processes = world.observe().unwrap().processes;
+        let known = processes.iter().find(|process| process.waits == IdleWaits::Adaptable);
+        known.map(|process| process.leader)
+    };
+    wait(&mut world, |world| leader(world).is_some());
+    let first = leader(&mut world).unwrap();
+    let apply = |world: &mut LiveWorld, change: Change| {
+        let thread: ThreadId = first;
+        world.apply(&[Action { thread, change, reason: "".into() }]);
+        let outcomes = world.observe().unwrap().outcomes;
+        assert!(
+            outcomes.iter().all(|outcome| outcome.result == OutcomeKind::Done),
+            "{outcomes:?}, {:?}",
+            world.notes()
+        );
+    };
+    apply(&mut world, Change::Set(Setting::SpinCount(123)));
+    assert_eq!(spin_count(pid), 123);
+
+    is_urgent.set(true);
+    wait(&mut world, |world| world.is_complete());
+    assert_eq!(leader(&mut world), Some(first));
+    assert_eq!(spin_count(pid), 123, "it goes on without a break");
+    apply(&mut world, Change::Reset(SettingKind::SpinCount));
+    assert_eq!(spin_count(pid), own);
+    apply(&mut world, Change::Set(Setting::SpinCount(45)));
+    drop(world);
+    assert_eq!(spin_count(pid), own, "whatever ends it");
+    drop(child.stdin.take());
+    let _ = child.wait();
+}
