@@ -33,8 +33,8 @@ pub trait World {
     /// anyway need not implement this.
     fn measure(&mut self, _of: ThreadId) {}
 
-    /// Returns a better model of the machine, once, when it has become known. Worlds that know their machine from
-    /// the start need not implement this.
+    /// Returns a better model of the machine, once, when it has become known. Worlds that know their machine
+    /// from the start need not implement this.
     fn better_machine(&mut self) -> Option<MachineModel> {
         None
     }

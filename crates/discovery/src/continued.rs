@@ -2,9 +2,9 @@
 //!
 //! Problem: who follows the threads of a run knows each by its ID and generation, but every source has
 //! generations of its own. Approach: a thread that the first source knew keeps its generation. It is the same
-//! one if it has the same ID and the same start time; a thread that cannot be read any more has ended just now,
-//! and is taken to be the same. What the first source knew and the second does not has ended between the two,
-//! and is reported once. Limits: parallelism counts from the second source on.
+//! one if it has the same ID and the same start time; a thread that cannot be read any more has ended just
+//! now, and is taken to be the same. What the first source knew and the second does not has ended between the
+//! two, and is reported once. Limits: parallelism counts from the second source on.
 
 use super::followed::Followed;
 use super::{Discovery, DiscoveryError, NewThread, News, Parallelism, Start, ThreadFacts};

@@ -1,8 +1,8 @@
 //! Which threads applications have, from the first instant of each to its last.
 //!
 //! Two sources implement one interface: [`bpf`] (exact, immediate, needs privileges) and [`poll`] (`/proc`,
-//! for every user). Every report names the source in use. A third one, [`tree`], follows a command until one of
-//! these is ready and takes its place ([`continued`]).
+//! for every user). Every report names the source in use. A third one, [`tree`], follows a command until one
+//! of these is ready and takes its place ([`continued`]).
 
 mod apps;
 pub mod attach;

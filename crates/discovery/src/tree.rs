@@ -1,14 +1,14 @@
-//! The threads of a command and its descendants, by the lists of children in `/proc`: a source that costs next
-//! to nothing to start.
+//! The threads of a command and its descendants, by the lists of children in `/proc`: a source that costs
+//! next to nothing to start.
 //!
 //! Problem: most commands end before loading kernel programs ([`super::bpf`]) or listing all processes of the
-//! machine ([`super::poll`]) pays, but how their threads wait matters from the first moments on. Approach: the
-//! kernel lists the children of each process and its threads. They are listed when a thread was created
+//! machine ([`super::poll`]) pays, but how their threads wait matters from the first moments on. Approach:
+//! the kernel lists the children of each process and its threads. They are listed when a thread was created
 //! anywhere on the machine: often after a thread was found, rarely while none comes ([`Cadence`]). Times are
 //! read only for observations.
 //!
-//! Limits: a process whose parent ended before it was seen is not found. An end is noticed at the next listing
-//! or observation. Parallelism is not measured. All this is left to the source that follows
+//! Limits: a process whose parent ended before it was seen is not found. An end is noticed at the next
+//! listing or observation. Parallelism is not measured. All this is left to the source that follows
 //! ([`super::continued`]).
 
 use super::{Discovery, DiscoveryError, NewThread, News, Parallelism, ThreadFacts};
@@ -161,7 +161,8 @@ impl Discovery for Tree {
     }
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
-        // Each look interrupts a thread of the program where all PEs are busy: who is awake anyway looks early.
+        // Each look interrupts a thread of the program where all PEs are busy: who is awake anyway looks
+        // early.
         if self.looked_at.elapsed() < self.period / 2 {
             return Ok(News::default());
         }

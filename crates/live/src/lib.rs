@@ -105,7 +105,8 @@ pub struct Parts {
     pub processes: Option<Processes>,
     /// Measures progress if the counters do not; `None` if progress is not needed.
     pub work: Option<WorkMeter>,
-    /// What all runs of the user share, if changes of waits are guarded. Here it is read, the loop's owner writes.
+    /// What all runs of the user share, if changes of waits are guarded. Here it is read, the loop's owner
+    /// writes.
     pub board: Rc<RefCell<Option<SharedBoard>>>,
     /// The signals.
     pub signals: Signals,

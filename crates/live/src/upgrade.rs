@@ -2,11 +2,11 @@
 //!
 //! Problem: reading the topology, loading the BPF programs and opening the clocks takes about 40 ms of CPU
 //! time, more than many commands run; scripts that run thousands of short commands wait for it every time.
-//! Approach: a run begins with sources that cost next to nothing. The others are prepared while it goes on, in a
-//! thread of their own, and take the place of the light ones when they are ready. Preparing waits for an idle PE,
-//! because threads that wait for each other all wait for the one whose PE it takes. It takes a busy PE only
-//! after [`PATIENT_FOR`], or when the engine needs samples; and it stops at the next step when the run has
-//! ended. Limits: threads that ended before are not in the readings of the heavier sources.
+//! Approach: a run begins with sources that cost next to nothing. The others are prepared while it goes on,
+//! in a thread of their own, and take the place of the light ones when they are ready. Preparing waits for an
+//! idle PE, because threads that wait for each other all wait for the one whose PE it takes. It takes a busy
+//! PE only after [`PATIENT_FOR`], or when the engine needs samples; and it stops at the next step when the
+//! run has ended. Limits: threads that ended before are not in the readings of the heavier sources.
 
 use corewise_binding::actuators::Actuators;
 use corewise_binding::shared::board::SharedBoard;
@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 /// How long a command runs before the heavier sources are prepared.
 const LIGHT_FOR: Duration = Duration::from_millis(300);
 
-/// How long after the start preparing waits for an idle PE: the CPU time that it takes must be next to nothing
-/// of the time that the command has run.
+/// How long after the start preparing waits for an idle PE: the CPU time that it takes must be next to
+/// nothing of the time that the command has run.
 const PATIENT_FOR: Duration = Duration::from_secs(4);
 
 /// Time between two looks whether preparing is due.

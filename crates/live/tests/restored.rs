@@ -1,5 +1,5 @@
-//! Waits that were changed before the sources of a world are replaced: a real OpenMP program. (A process of its
-//! own, as the world takes over its signals and children.)
+//! Waits that were changed before the sources of a world are replaced: a real OpenMP program. (A process of
+//! its own, as the world takes over its signals and children.)
 #![cfg(target_arch = "x86_64")]
 
 use corewise_binding::actuators::Actuators;

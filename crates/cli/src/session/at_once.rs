@@ -1,7 +1,7 @@
 //! A run whose command starts at once, with sources that cost next to nothing ([`corewise_live::upgrade`]).
 //!
-//! A command that ends before the heavier sources are ready has no report: only what was done about its waits is
-//! known. If a report or a placement is asked for, everything is therefore ready before the start.
+//! A command that ends before the heavier sources are ready has no report: only what was done about its waits
+//! is known. If a report or a placement is asked for, everything is therefore ready before the start.
 
 use super::command_cpu::CommandCpu;
 use super::sources::{self, Attached, Choice};

@@ -70,11 +70,8 @@ impl Watch {
         let since = attached.since.saturating_duration_since(began);
         applications.iter_mut().for_each(|application| application.began = Time(0) + since);
         let Attached { discovery, counters, appeared, .. } = attached;
-        let deferred = self.deferred;
-        let (work, board) = match (acts.get() && deferred.is_none(), engine.config()) {
-            (true, config) => guarding(config, &mut notes),
-            (false, _) => (None, None),
-        };
+        let guards = acts.get() && self.deferred.is_none();
+        let (work, board) = if guards { guarding(engine.config(), &mut notes) } else { (None, None) };
         let board = Rc::new(RefCell::new(board));
         let parts = Parts {
             applications,
@@ -86,7 +83,7 @@ impl Watch {
             signals,
             work,
             board: Rc::clone(&board),
-            deferred,
+            deferred: self.deferred,
         };
         let mut world = LiveWorld::new(parts, began)?;
         appeared.iter().for_each(|thread| world.meet(thread));
@@ -96,16 +93,15 @@ impl Watch {
             let header = Header::of(&engine, &words, &world.sources(), host.clone());
             RecordingWriter::create(path, &header)
         });
-        let mut builder = ReportBuilder::default();
-        let mut failure_told = false;
+        let (mut builder, mut is_failure_reported) = (ReportBuilder::default(), false);
         let result = control_loop(&mut world, &mut engine, |input, actions, engine| {
             builder.watch(input, actions, engine);
             self.is_urgent.set(engine.needs_samples());
             if let (Some(board), Some(note)) = (&mut *board.borrow_mut(), engine.note()) {
                 board.write(note);
             }
-            if let Some(failure) = engine.policy_failure().filter(|_| !failure_told) {
-                failure_told = true;
+            if let Some(failure) = engine.policy_failure().filter(|_| !is_failure_reported) {
+                is_failure_reported = true;
                 warn(&mut notes, format!("the policy {}: {failure}", engine.policy_name()));
             }
             if let Some(recorder) = &mut recorder {
@@ -113,41 +109,49 @@ impl Watch {
             }
         });
         let failure = recorder.and_then(|recorder| recorder.finish().err());
-        let was_possible = !matches!(result, Err(LiveError::Sources(_)));
-        if let Err(error) = result {
-            world.stop_watching();
-            match was_possible {
-                true => notes.push(format!("the run was no longer watched: {error}")),
-                false => warn(&mut notes, format!("the command runs unwatched: {error}")),
-            }
-        }
+        let was_possible = was_possible(result, &mut world, &mut notes);
         notes.extend(world.notes());
-        let exit_status = match ends {
-            Ends::WithCommand { .. } => finish(&mut world)?,
-            Ends::WithTargets { .. } => exited(0),
-        };
+        let is_of_command = matches!(ends, Ends::WithCommand { .. });
+        let exit_status = if is_of_command { finish(&mut world)? } else { exited(0) };
         let is_complete = world.is_complete();
-        let host = host.or_else(|| is_complete.then(|| host::read(Path::new("/"))));
         let (wall, cpu) = (began.elapsed(), self.cpu.so_far());
         let circumstances = Circumstances {
             rounds: world.rounds(),
             command_cpu: cpu,
-            host,
+            host: host.or_else(|| is_complete.then(|| host::read(Path::new("/")))),
             ..circumstances(words, !acts.get(), world.sources(), notes)
         };
         let report = Box::new(builder.finish(&engine, circumstances));
-        let knowledge = match (is_complete, was_possible) {
-            (true, _) => Knowledge::Report(report),
-            (false, true) => Knowledge::Unwatched { why: ENDED_BEFORE, waits: report.waits, wall, cpu },
-            (false, false) => {
-                Knowledge::Unwatched { why: NOT_POSSIBLE, waits: WaitsReport::default(), wall, cpu }
-            }
+        let knowledge = match is_complete {
+            true => Knowledge::Report(report),
+            false => unwatched(was_possible, report.waits, wall, cpu),
         };
         Ok(Ended { knowledge, exit_status, failure })
     }
 }
 
-/// Returns what the guard needs, if there is one: what measures progress, and what all runs of the user share.
+/// Returns whether all sources could be opened. After an error, only follows the command from then on.
+fn was_possible(result: Result<(), LiveError>, world: &mut LiveWorld, notes: &mut Vec<String>) -> bool {
+    let Err(error) = result else { return true };
+    world.stop_watching();
+    let was_possible = !matches!(error, LiveError::Sources(_));
+    match was_possible {
+        true => notes.push(format!("the run was no longer watched: {error}")),
+        false => warn(notes, format!("the command runs unwatched: {error}")),
+    }
+    was_possible
+}
+
+/// Returns what is known of a command that ended before all sources were ready, or could not be watched.
+fn unwatched(was_possible: bool, waits: WaitsReport, wall: Duration, cpu: Option<Duration>) -> Knowledge {
+    match was_possible {
+        true => Knowledge::Unwatched { why: ENDED_BEFORE, waits, wall, cpu },
+        false => Knowledge::Unwatched { why: NOT_POSSIBLE, waits: WaitsReport::default(), wall, cpu },
+    }
+}
+
+/// Returns what the guard needs, if there is one: what measures progress, and what all runs of the user
+/// share.
 pub fn guarding(config: &EngineConfig, notes: &mut Vec<String>) -> (Option<WorkMeter>, Option<SharedBoard>) {
     let work = config.guard.map(|_| WorkMeter::default());
     let is_guarded = work.is_some() && config.changes_waits();

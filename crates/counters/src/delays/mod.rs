@@ -1,12 +1,12 @@
 //! How long the threads of processes run, and how long they wait for a PE.
 //!
-//! Problem: where programs share PEs, a thread that is ready to run waits for one. Whether that costs anything,
-//! and what to do about it, is decided in [`corewise_core::waits`]. Approach: the scheduler adds up for each
-//! thread how long it ran and how long it waited (`schedstat`). These times are added up for every process
-//! with several threads, when it may matter ([`Looks`]). What a
-//! quota of a control group took ([`Throttling`]) gives nobody else a PE, and what corewise itself took, most
-//! of it at the start, is not what others need; both are left out of the waiting time. How idle the PEs of a
-//! process are is read only while its waits are changed.
+//! Problem: where programs share PEs, a thread that is ready to run waits for one. Whether that costs
+//! anything, and what to do about it, is decided in [`corewise_core::waits`]. Approach: the scheduler adds up
+//! for each thread how long it ran and how long it waited (`schedstat`). These times are added up for every
+//! process with several threads, when it may matter ([`Looks`]). What a quota of a control group took
+//! ([`Throttling`]) gives nobody else a PE, and what corewise itself took, most of it at the start, is not
+//! what others need; both are left out of the waiting time. How idle the PEs of a process are is read only
+//! while its waits are changed.
 //!
 //! Limits: the kernel reports the waiting time of a thread when its wait is over. A process with thousands of
 //! threads is read less often, so that reading costs no more than [`COST_MAX`] in the long run.

@@ -189,9 +189,9 @@ impl Process {
         &self.pes.as_ref().expect("it was just read").0
     }
 
-    /// How much of what its threads waited was caused by their quota: as if one of them had waited for each PE
-    /// that a quota closed. The waiting time of a thread is known when it runs again, at the latest by the next
-    /// reading.
+    /// How much of what its threads waited was caused by their quota: as if one of them had waited for each
+    /// PE that a quota closed. The waiting time of a thread is known when it runs again, at the latest by the
+    /// next reading.
     fn throttled(&mut self, wait_ns: u64) -> u64 {
         let new = self.throttling.since_last().as_nanos() as u64;
         let all = self.unseen_throttled_ns + new;
