@@ -1,12 +1,11 @@
 //! How long the idle threads of a running program spin: found, changed and given back.
 
-use corewise_binding::runtimes::loaded::Loaded;
+use corewise_binding::runtimes::loaded::{Files, Loaded};
 use corewise_binding::runtimes::variable::Variable;
 use corewise_binding::runtimes::{libgomp, openmpi};
 use corewise_binding::word::WriteError;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -92,7 +91,7 @@ impl Drop for Program {
 }
 
 fn loaded(program: &Program) -> Loaded {
-    Loaded::in_process(program.child.id(), &mut HashSet::new()).unwrap()
+    Loaded::in_process(program.child.id(), &mut Files::default()).unwrap()
 }
 
 fn only(mut found: Vec<Variable>) -> Variable {
@@ -101,7 +100,7 @@ fn only(mut found: Vec<Variable>) -> Variable {
 }
 
 fn spin_count(program: &Program) -> Variable {
-    only(libgomp::find(&loaded(program)).into_iter().map(Result::unwrap).collect())
+    only(libgomp::find(&loaded(program), &mut Files::default()).into_iter().map(Result::unwrap).collect())
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -124,7 +123,7 @@ fn a_static_program_with_symbols_is_as_good_and_one_without_is_not_found() {
     let mut count = spin_count(&program);
     count.write(10).unwrap();
     let program = Program::start("waiting-stripped", &["-static", "-s"], FOR_EVER);
-    assert!(libgomp::find(&loaded(&program)).is_empty());
+    assert!(libgomp::find(&loaded(&program), &mut Files::default()).is_empty());
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -151,7 +150,7 @@ fn a_process_that_waits_for_messages_yields_at_once_and_again_no_longer() {
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut program = Program { child, output };
     let pid = program.child.id();
-    let find = || openmpi::find(&Loaded::in_process(pid, &mut HashSet::new()).unwrap());
+    let find = || openmpi::find(&Loaded::in_process(pid, &mut Files::default()).unwrap());
     assert_eq!(program.next_line(), "keeps\n");
     let mut yields = only(find());
     for _ in 0..2 {
@@ -187,7 +186,7 @@ fn a_library_whose_code_shows_no_variable_is_named() {
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut program = Program { child, output };
     assert_eq!(program.next_line(), "  GOMP_SPINCOUNT = '300000'\n");
-    let found = libgomp::find(&loaded(&program));
+    let found = libgomp::find(&loaded(&program), &mut Files::default());
     let [Err(error)] = &found[..] else { panic!("{found:?}") };
     assert!(error.to_string().contains("/other`"), "{error}");
 }

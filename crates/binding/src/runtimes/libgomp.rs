@@ -14,10 +14,11 @@
 //! or not yet set. A libgomp inside a stripped static program exports nothing, so it is not found.
 
 use super::exported;
-use super::loaded::Loaded;
+use super::loaded::{Files, Loaded};
 use super::variable::Variable;
 use corewise_code::library::Library;
 use corewise_code::printed::printed;
+use corewise_code::space::Backing;
 use corewise_sys::proc::Proc;
 use std::fs::File;
 use std::ops::Range;
@@ -70,11 +71,11 @@ pub enum NotFound {
 }
 
 /// The variable of every copy of libgomp that is mapped, whatever stands there.
-pub fn find(loaded: &Loaded) -> Vec<Result<Variable, NotFound>> {
+pub fn find(loaded: &Loaded, files: &mut Files) -> Vec<Result<Variable, NotFound>> {
     let planted = PLANTED.filter(|planted| is_started_with(loaded.pid, *planted));
     let copies = loaded.defining(exported::LIBGOMP).map(|(copy, _)| copy);
     let of_gnu = copies.filter(|copy| copy.elf.symbol(NOT_LIBGOMP).is_none());
-    let found = of_gnu.filter_map(|copy| match (printed(&copy.elf, LABEL), planted) {
+    let found = of_gnu.filter_map(|copy| match (shown(copy, files), planted) {
         (Some(address), _) => loaded.variable(copy, copy.loaded(address), 8).map(Ok),
         (None, Some(planted)) => by_value(loaded, copy, planted).transpose(),
         (None, None) => {
@@ -83,6 +84,15 @@ pub fn find(loaded: &Loaded) -> Vec<Result<Variable, NotFound>> {
         }
     });
     found.collect()
+}
+
+/// Where the code of a library shows the spin count, as linked. To read the code takes a millisecond.
+fn shown(copy: &Library, files: &mut Files) -> Option<u64> {
+    let by_code = || printed(&copy.elf, LABEL);
+    match &copy.mapping.backing {
+        Backing::File(file, _) => *files.spin_counts.entry(*file).or_insert_with(by_code),
+        Backing::Memory => by_code(),
+    }
 }
 
 /// The variable by which the user has decided for a process, if one of [`WISHES`] is set.

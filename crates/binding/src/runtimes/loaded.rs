@@ -6,13 +6,22 @@ use super::variable::Variable;
 use corewise_code::library::{self, Library};
 use corewise_code::names;
 use corewise_code::space::FileKey;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 /// What such libraries export, one of these at least.
 const EXPORTED: [&str; 4] = [names::GIVES_WAY, exported::LIBGOMP, exported::OPEN_MPI, exported::OPENBLAS];
+
+/// What is known of mapped files, whichever process has them, so that each is looked through once.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Those that hold no runtime library.
+    others: HashSet<FileKey>,
+    /// Where libraries keep the spin count, as linked, if their code shows it.
+    pub(super) spin_counts: HashMap<FileKey, Option<u64>>,
+}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -23,12 +32,12 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Those of a process. Files of `others` are known to be none, and those that turn out to be none are
-    /// added.
-    pub fn in_process(pid: u32, others: &mut HashSet<FileKey>) -> io::Result<Loaded> {
+    /// Those of a process.
+    pub fn in_process(pid: u32, files: &mut Files) -> io::Result<Loaded> {
         let memory = Arc::new(library::memory(pid)?);
-        let copies =
-            library::libraries(pid, others, |elf| elf.symbols(EXPORTED).iter().any(Option::is_some))?;
+        let copies = library::libraries(pid, &mut files.others, |elf| {
+            elf.symbols(EXPORTED).iter().any(Option::is_some)
+        })?;
         Ok(Loaded { pid, memory, copies })
     }
 

@@ -20,14 +20,14 @@ pub mod variable;
 
 use crate::actuator::Actuator;
 use crate::changes::Changes;
-use corewise_code::space::FileKey;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::IdleWaits;
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
 use corewise_discovery::NewThread;
+use loaded::Files;
 use process::Process;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 use variable::Variable;
 
@@ -54,8 +54,7 @@ pub struct Runtimes {
     /// The record of changes; `None`: nothing is written any more.
     changes: Option<Changes>,
     processes: BTreeMap<u32, Process>,
-    /// Mapped files that hold no runtime library.
-    others: HashSet<FileKey>,
+    files: Files,
     notes: Vec<String>,
 }
 
@@ -66,7 +65,7 @@ impl Runtimes {
             spin: config.mitigations.spin,
             changes: None,
             processes: BTreeMap::new(),
-            others: HashSet::new(),
+            files: Files::default(),
             notes: Vec::new(),
         }
     }
@@ -101,7 +100,7 @@ impl Runtimes {
         }
         let mut notes = Vec::new();
         if process.is_search_due(pid, now, threads, share >= DELAYED_MIN) {
-            notes = process.search(pid, self.spin, &mut self.others, self.changes.as_ref());
+            notes = process.search(pid, self.spin, &mut self.files, self.changes.as_ref());
         }
         if threads > 1 && share >= ADVISED_FROM {
             notes.extend(process.advice.map(str::to_owned));

@@ -1,17 +1,15 @@
 //! Which runtime libraries a process has whose waits can be changed. When they are searched:
 //! [`super::schedule`].
 
-use super::loaded::Loaded;
+use super::loaded::{Files, Loaded};
 use super::process::{Idling, Process, Runtime};
 use super::schedule::ANYWAY_AFTER;
 use super::variable::Variable;
 use super::{exported, libgomp, openmpi};
 use crate::changes::Changes;
 use corewise_code::names;
-use corewise_code::space::FileKey;
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
-use std::collections::HashSet;
 use std::fmt::Display;
 use std::io;
 use std::time::{Duration, Instant};
@@ -42,16 +40,15 @@ impl Process {
         self.schedule.is_due(now, || Proc::own().code_size(pid), pressing)
     }
 
-    /// Looks for runtime libraries that were not there yet, leaving out files that hold none; what a user
-    /// should know of it.
+    /// Looks for runtime libraries that were not there yet; what a user should know of it.
     pub(super) fn search(
         &mut self,
         pid: u32,
         spin: bool,
-        others: &mut HashSet<FileKey>,
+        files: &mut Files,
         changes: Option<&Changes>,
     ) -> Vec<String> {
-        let loaded = match Loaded::in_process(pid, others) {
+        let loaded = match Loaded::in_process(pid, files) {
             Ok(loaded) => loaded,
             // It has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
@@ -59,7 +56,7 @@ impl Process {
                 return vec![format!("waits are not changed: cannot look into process {pid}: {error}")];
             }
         };
-        let of_waits = if spin { self.search_waits(&loaded, changes) } else { Vec::new() };
+        let of_waits = if spin { self.search_waits(&loaded, files, changes) } else { Vec::new() };
         self.yields = self.copies.is_empty() && loaded.defining(names::GIVES_WAY).next().is_some();
         self.advice = self.advice(&loaded);
         of_waits
@@ -76,8 +73,8 @@ impl Process {
         }
     }
 
-    fn search_waits(&mut self, loaded: &Loaded, changes: Option<&Changes>) -> Vec<String> {
-        let (of_libgomp, notes) = self.spin_counts(loaded);
+    fn search_waits(&mut self, loaded: &Loaded, files: &mut Files, changes: Option<&Changes>) -> Vec<String> {
+        let (of_libgomp, notes) = self.spin_counts(loaded, files);
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
         let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
         for (variable, runtime) in all {
@@ -92,14 +89,14 @@ impl Process {
     }
 
     /// The spin counts that may be changed, and why others stay.
-    fn spin_counts(&mut self, loaded: &Loaded) -> (Vec<Variable>, Vec<String>) {
+    fn spin_counts(&mut self, loaded: &Loaded, files: &mut Files) -> (Vec<Variable>, Vec<String>) {
         self.unset.clear();
         let (mut may_be_changed, mut notes) = (Vec::new(), Vec::new());
         let stays = |why: &dyn Display| {
             let name = Proc::own().program_name(loaded.pid).unwrap_or_else(|| loaded.pid.to_string());
             format!("waits are not changed in `{name}`: {why}")
         };
-        for found in libgomp::find(loaded) {
+        for found in libgomp::find(loaded, files) {
             match (found, libgomp::wish(loaded.pid)) {
                 // What stands there may be ours.
                 (Ok(variable), _) if self.knows(&variable) => {}

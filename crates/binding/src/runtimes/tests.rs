@@ -1,4 +1,4 @@
-use super::loaded::Loaded;
+use super::loaded::{Files, Loaded};
 use super::schedule::Schedule;
 use super::*;
 use crate::guardian::Guardian;
@@ -25,7 +25,7 @@ impl Program {
     fn search(&mut self) -> &Process {
         let pid = self.child.id();
         let process = self.runtimes.processes.get_mut(&pid).unwrap();
-        assert!(process.search(pid, true, &mut HashSet::new(), None).is_empty());
+        assert!(process.search(pid, true, &mut Files::default(), None).is_empty());
         process
     }
 
@@ -100,8 +100,8 @@ fn a_child_is_given_its_own_waits_back_whatever_its_parent_has_by_then() {
         };
         program.apply(then);
         let value = || {
-            let loaded = Loaded::in_process(child, &mut HashSet::new()).unwrap();
-            libgomp::find(&loaded).remove(0).unwrap().own()
+            let loaded = Loaded::in_process(child, &mut Files::default()).unwrap();
+            libgomp::find(&loaded, &mut Files::default()).remove(0).unwrap().own()
         };
         assert_eq!(value(), 200, "it has its parent's");
         let thread =
@@ -132,12 +132,12 @@ fn only_the_default_is_changed_and_what_stays_is_named() {
         let mut program = Program::watched(command);
         let pid = program.child.id();
         if let Some(value) = at_first {
-            let loaded = Loaded::in_process(pid, &mut HashSet::new()).unwrap();
-            libgomp::find(&loaded).remove(0).unwrap().write(value).unwrap();
+            let loaded = Loaded::in_process(pid, &mut Files::default()).unwrap();
+            libgomp::find(&loaded, &mut Files::default()).remove(0).unwrap().write(value).unwrap();
         }
         let process = program.runtimes.processes.get_mut(&pid).unwrap();
         let search = |process: &mut Process| {
-            (process.search(pid, true, &mut HashSet::new(), None).concat(), process.copies.len())
+            (process.search(pid, true, &mut Files::default(), None).concat(), process.copies.len())
         };
         let first = search(process);
         if let Some(copy) = process.copies.first_mut() {
@@ -181,8 +181,8 @@ fn a_spin_count_that_is_not_yet_set_is_found_as_soon_as_it_is() {
     let (_directory, mut command) = compiled("cc");
     undecided(&mut command);
     let mut program = Program::watched(command);
-    let loaded = Loaded::in_process(program.child.id(), &mut HashSet::new()).unwrap();
-    let set = |value| libgomp::find(&loaded).remove(0).unwrap().write(value).unwrap();
+    let loaded = Loaded::in_process(program.child.id(), &mut Files::default()).unwrap();
+    let set = |value| libgomp::find(&loaded, &mut Files::default()).remove(0).unwrap().write(value).unwrap();
     set(0);
     let process = program.search();
     assert!(process.copies.is_empty() && process.unset.len() == 1);
@@ -208,8 +208,8 @@ fn the_variable_that_code_shows_is_the_one_with_the_value_that_the_program_was_s
     let mut command = compiled("cc");
     command.1.env(libgomp::VARIABLE, PLANTED.to_string()).env_remove("OMP_WAIT_POLICY");
     let program = Program::watched(command.1);
-    let loaded = Loaded::in_process(program.child.id(), &mut HashSet::new()).unwrap();
-    let by_code = libgomp::find(&loaded).remove(0).unwrap();
+    let loaded = Loaded::in_process(program.child.id(), &mut Files::default()).unwrap();
+    let by_code = libgomp::find(&loaded, &mut Files::default()).remove(0).unwrap();
     let (copy, _) = loaded.defining(exported::LIBGOMP).next().unwrap();
     let by_value = libgomp::by_value(&loaded, copy, PLANTED).unwrap().unwrap();
     assert!(by_code.is_same(&by_value), "{by_code:?}, {by_value:?}");

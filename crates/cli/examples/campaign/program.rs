@@ -2,9 +2,9 @@
 
 use super::round::Round;
 use corewise_binding::runtimes::libgomp;
-use corewise_binding::runtimes::loaded::Loaded;
+use corewise_binding::runtimes::loaded::{Files, Loaded};
 use corewise_binding::runtimes::variable::Variable;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -114,9 +114,10 @@ fn has_own_spin_count(pid: u32) -> bool {
     if addresses.iter().any(stands_at) {
         return true;
     }
-    // Whoever ends meanwhile has nothing that could be wrong.
-    let Ok(loaded) = Loaded::in_process(pid, &mut HashSet::new()) else { return true };
-    let found: Vec<Variable> = libgomp::find(&loaded).into_iter().flatten().collect();
+    // A process that ends meanwhile has nothing that could be wrong.
+    let mut files = Files::default();
+    let Ok(loaded) = Loaded::in_process(pid, &mut files) else { return true };
+    let found: Vec<Variable> = libgomp::find(&loaded, &mut files).into_iter().flatten().collect();
     addresses.extend(found.iter().map(Variable::address));
     // A library that is being loaded has not set it yet.
     found.iter().all(|variable| [0, libgomp::UNDECIDED].contains(&variable.own()))

@@ -2,7 +2,7 @@
 
 use crate::common::{Running, burn, corewise, threads_of, wait_for};
 use corewise_binding::runtimes::libgomp;
-use corewise_binding::runtimes::loaded::Loaded;
+use corewise_binding::runtimes::loaded::{Files, Loaded};
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::board::{Agreed, Ask, Board, Note};
 use corewise_core::guard::waits::{EPOCH, TAKEN_BACK};
@@ -107,8 +107,9 @@ fn compiled_team(directory: &Path) -> PathBuf {
 
 /// The spin count of a process.
 fn spin_count(pid: u32) -> u64 {
-    let loaded = Loaded::in_process(pid, &mut HashSet::new()).unwrap();
-    libgomp::find(&loaded).remove(0).unwrap().own()
+    let mut files = Files::default();
+    let loaded = Loaded::in_process(pid, &mut files).unwrap();
+    libgomp::find(&loaded, &mut files).remove(0).unwrap().own()
 }
 
 pub fn spins_as_by_default(pid: u32) -> bool {
