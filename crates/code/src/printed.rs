@@ -16,7 +16,8 @@
 //!
 //! Limits. x86-64 only: A64 makes both addresses of several instructions, of which some are far away. Code
 //! that does anything else, such as to load the word before an earlier call, gives no answer; neither do
-//! texts that occur twice, or behind which different words are printed. Of sections and functions only so many bytes are looked at.
+//! texts that occur twice, or behind which different words are printed. Of sections and functions only so
+//! many bytes are looked at.
 
 use crate::Isa;
 use crate::elf::ElfFile;

@@ -3,8 +3,8 @@
 //! Problem: what did not help now may help later, but each trial costs something. Approach: exponential
 //! backoff. After a failure the next trial waits; the wait doubles with each failure that follows soon after
 //! the last wait, up to a maximum, and begins anew after a long time without failures. So the trials of a
-//! lost cause cost a vanishing share of the time, and a cause that is lost only now and then is tried at once.
-//! Source: R. Metcalfe, D. Boggs, "Ethernet: distributed packet switching for local computer networks",
+//! lost cause cost a vanishing share of the time, and a cause that is lost only now and then is tried at
+//! once. Source: R. Metcalfe, D. Boggs, "Ethernet: distributed packet switching for local computer networks",
 //! Communications of the ACM 19(7), 1976. Limits: it knows nothing of why something failed.
 
 use crate::time::Time;

@@ -35,7 +35,8 @@ const TOLD_FROM: f64 = 20.0;
 /// The number of halvings of a range: to less than a millionth of it.
 const STEPS: u32 = 24;
 
-/// After so many pairs without a result, a trial may end: an effect that they do not show is hardly worth more.
+/// After so many pairs without a result, a trial may end: an effect that they do not show is hardly worth
+/// more.
 pub const PAIRS_MAX: usize = 60;
 
 /// The logarithms of the ratios of pairs.

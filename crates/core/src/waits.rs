@@ -5,10 +5,11 @@
 //! needs the PE; where several programs share a machine, threads spin on the PEs of those for whom they wait,
 //! and everything takes ten times as long.
 //!
-//! **Approach.** A process waits in one of three ways ([`State`]): as its library chose (*own*), for no longer
-//! than a block costs (*short*), or as it chose but in *turns* with other programs, each of which then has
-//! all PEs at once (gang scheduling: Ousterhout, "Scheduling techniques for concurrent systems", ICDCS'82). A
-//! fourth way, fewer threads, can only be chosen before a program starts ([`teams`]). Three principles decide:
+//! **Approach.** A process waits in one of three ways ([`State`]): as its library chose (*own*), for no
+//! longer than a block costs (*short*), or as it chose but in *turns* with other programs, each of which then
+//! has all PEs at once (gang scheduling: Ousterhout, "Scheduling techniques for concurrent systems",
+//! ICDCS'82). A fourth way, fewer threads, can only be chosen before a program starts ([`teams`]). Three
+//! principles decide:
 //!
 //! 1. *One currency*: the share of its PE time that a process loses ([`losses`]), for each way as it was
 //!    seen, or else by a model. What was never tried is expected to lose a tenth ([`losses::UNTRIED`]).
@@ -31,8 +32,8 @@
 //!
 //! A program that spins in its own code, or in a library whose waits cannot be changed, goes from its own
 //! waits to turns when samples show its spinning while it lacks PEs. LLVM's OpenMP yields while it spins; two
-//! of its threads on one PE yield to each other in vain, and the system leaves them there for seconds, so that
-//! its threads are kept [apart](Waits::apart).
+//! of its threads on one PE yield to each other in vain, and the system leaves them there for seconds, so
+//! that its threads are kept [apart](Waits::apart).
 //!
 //! **Limits.** What is better for one program may be worse for others: the [guard of
 //! waits](crate::guard::waits) tries that. A program with more working threads than PEs that never wait for

@@ -83,8 +83,8 @@ fn threads_that_wait_in_libomp_are_spinning() {
         (reading.spinning as f64 / user as f64, user)
     };
     let (waiting, samples) = shares("waiting");
-    // What its waits call is not known to be of them (docs/spinning.md). Where others keep the PEs busy, it gets
-    // little time to wait in.
+    // What its waits call is not known to be of them (docs/spinning.md). Where others keep the PEs busy, it
+    // gets little time to wait in.
     assert!(waiting > 0.3 || samples < 20, "{waiting} of {samples}");
     let (working, _) = shares("working");
     assert!(working < 0.5, "{working}");

@@ -5,7 +5,7 @@
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::libgomp;
-use corewise_binding::runtimes::loaded::Loaded;
+use corewise_binding::runtimes::loaded::{Files, Loaded};
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::{EventKind, IdleWaits, Target};
@@ -22,7 +22,6 @@ use corewise_live::{Application, Ends, LiveWorld, Parts, Processes};
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
@@ -43,8 +42,9 @@ fn program() -> (tempfile::TempDir, Child) {
 }
 
 fn spin_count(pid: u32) -> u64 {
-    let loaded = Loaded::in_process(pid, &mut HashSet::new()).unwrap();
-    libgomp::find(&loaded).remove(0).unwrap().own()
+    let mut files = Files::default();
+    let loaded = Loaded::in_process(pid, &mut files).unwrap();
+    libgomp::find(&loaded, &mut files).remove(0).unwrap().own()
 }
 
 fn prepare(pid: u32) -> Prepare {

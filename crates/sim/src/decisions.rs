@@ -29,8 +29,8 @@ pub struct Decisions {
     pub cpu_per_thread_us: f64,
     /// CPU time of an event.
     pub cpu_per_event_us: f64,
-    /// From when on threads are observed by clock samples. `corewise run` sets them up later than at the start
-    /// of its command (docs/run.md).
+    /// From when on threads are observed by clock samples. `corewise run` sets them up later than at the
+    /// start of its command (docs/run.md).
     #[serde(deserialize_with = "duration")]
     pub samples_after: Duration,
 }

@@ -284,7 +284,8 @@ fn system_on_each_pe(system: &[AppSpec], pes: usize) -> Vec<AppSpec> {
     system.iter().cycle().take(if system.is_empty() { 0 } else { pes }).enumerate().map(of_pe).collect()
 }
 
-/// Gives a team that is larger by that factor as much work for each of its threads, in tasks of the same size.
+/// Gives a team that is larger by that factor as much work for each of its threads, in tasks of the same
+/// size.
 fn grow(steps: &mut [Step], factor: f64) {
     for step in steps {
         match step {

@@ -15,9 +15,9 @@
 //! step further, however long that step.
 //!
 //! **Short waits** ([`Short`]): each block costs [`BLOCK`] of CPU time and leaves its PE idle for up to
-//! [`WAKE_UP`]; so does a thread that waits for a PE while another PE is idle. Spinning for as long as a block costs is at most twice as expensive as the best choice,
-//! whatever comes (Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a
-//! shared-memory multiprocessor", SOSP'91).
+//! [`WAKE_UP`]; so does a thread that waits for a PE while another PE is idle. Spinning for as long as a
+//! block costs is at most twice as expensive as the best choice, whatever comes (Karlin, Li, Manasse, Owicki,
+//! "Empirical studies of competitive spinning for a shared-memory multiprocessor", SOSP'91).
 //!
 //! **Samples** ([`Samples`]) show spinning and the kernel's part as they are, in turns, too.
 //!

@@ -27,8 +27,8 @@ use crate::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a change costs, as a time of the whole process: so long others disturb it without lasting. *Measured*:
-/// what starts beside a program, corewise included, takes PEs from it for some milliseconds.
+/// What a change costs, as a time of the whole process: so long others disturb it without lasting.
+/// *Measured*: what starts beside a program, corewise included, takes PEs from it for some milliseconds.
 const CHANGE: Duration = Duration::from_millis(6);
 
 /// What it costs to open clock samples and what they need, in CPU time. *Measured*.

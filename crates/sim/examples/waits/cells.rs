@@ -101,7 +101,8 @@ pub fn cells(programs: &Programs, is_quick: bool) -> Result<Vec<Cell>, String> {
     Ok(cells)
 }
 
-/// Returns the time after which a cell's runs are cut off: some times what the copies need one after the other.
+/// Returns the time after which a cell's runs are cut off: some times what the copies need one after the
+/// other.
 fn limit(cell: &Cell, part: f64) -> Duration {
     let alone = 1.3 * part.max(0.3);
     let longer = match cell.condition {

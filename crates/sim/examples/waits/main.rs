@@ -6,12 +6,12 @@
 //! waits accuracy [--runs N] FOLDER                        the table against FOLDER/measured.csv
 //! ```
 //!
-//! It is called by `cargo run --release -p corewise-sim --example waits --`. `grid` runs programs on machines of 2
-//! to 256 PEs under many conditions ([`corewise_sim::grid`]), on two threads; the result does not depend on
-//! their number. `--only` takes cells whose names (`cg+coarse 16 x2`) hold all words of the pattern, `2` only
-//! as a whole word. `--unchanged FILE` keeps the times that do not depend on corewise in that file, which makes
-//! a further run cheaper; remove it when the simulator changes. `--trace` prints what corewise changes in
-//! the first seed of each cell, with what it was informed of before.
+//! It is called by `cargo run --release -p corewise-sim --example waits --`. `grid` runs programs on machines
+//! of 2 to 256 PEs under many conditions ([`corewise_sim::grid`]), on two threads; the result does not depend
+//! on their number. `--only` takes cells whose names (`cg+coarse 16 x2`) hold all words of the pattern, `2`
+//! only as a whole word. `--unchanged FILE` keeps the times that do not depend on corewise in that file,
+//! which makes a further run cheaper; remove it when the simulator changes. `--trace` prints what corewise
+//! changes in the first seed of each cell, with what it was informed of before.
 
 mod accuracy;
 mod cells;

@@ -404,8 +404,8 @@ impl WaitsGuard {
     }
 }
 
-/// Returns the board without notes that no run of this version on this machine's clock would write: they would
-/// count as a mean, or hold for ever.
+/// Returns the board without notes that no run of this version on this machine's clock would write: they
+/// would count as a mean, or hold for ever.
 fn sound(board: &Board) -> Board {
     let second = board.clock.0 / SECOND_NS;
     let notes = board.notes.iter().filter(|(_, note)| is_sound(note, second));

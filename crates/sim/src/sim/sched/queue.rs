@@ -264,9 +264,9 @@ impl RunQueue {
         None
     }
 
-    /// Lets the running thread yield: returns it if another one is next. It then waits, and the PE is free. In
-    /// a group, only another thread of the group comes next, in the place of the one that yields: the group
-    /// keeps its turn (`yield_task_fair` changes nothing above the thread's own queue).
+    /// Lets the running thread yield: returns it if another one is next. It then waits, and the PE is free.
+    /// In a group, only another thread of the group comes next, in the place of the one that yields: the
+    /// group keeps its turn (`yield_task_fair` changes nothing above the thread's own queue).
     pub fn give_way(
         &mut self,
         rules: &dyn Discipline,
