@@ -24,7 +24,7 @@
 //!   each offers to take turns, and as soon as both do, they take them.
 //! - *Beside a disturbance*: something takes a PE now and then. Own waits lose what it takes, short waits
 //!   their blocks, and the idle time until threads are awake again. If that is more, own waits come back, and
-//!   short ones are tried again after 100 ms, 200 ms, and so on.
+//!   short ones are tried again after half a second, one second, and so on.
 //! - *Two libraries* in one program, each with two threads: four threads want two PEs, so it is as beside a
 //!   second one, until one of the libraries sleeps.
 //! - *In a quota*: time without a PE because of the quota is nobody else's need and does not count.
