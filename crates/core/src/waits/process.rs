@@ -188,11 +188,10 @@ impl Process {
         let loss = losses::of_own_waits(times);
         self.regret.take((loss - UNTRIED) * times.elapsed_s);
         let waits = self.waits(may);
-        if waits == IdleWaits::Fixed || !self.backoffs.short.is_over(now) {
-            // Threads that rest do not spin.
-            let wanted_s = f64::from(times.threads) * times.elapsed_s;
-            let rest = (1.0 - (times.run_s + times.wait_s) / wanted_s.max(f64::MIN_POSITIVE)).max(0.0);
-            self.unsampled.take((loss - UNTRIED - rest) * times.run_s);
+        // Yielding is no loss, but it may spin in its own code, too.
+        let may_spin = waits == IdleWaits::Fixed || self.is_apart(may, now);
+        if may_spin || !self.backoffs.short.is_over(now) {
+            self.miss_samples(times);
         }
         if self.regret.is_none() && (waits != IdleWaits::Yield || self.backoffs.own.is_over(now)) {
             self.lacks_pes = None;
@@ -215,7 +214,7 @@ impl Process {
     }
 
     fn take_short(&mut self, times: &ProcessTimes, may: Mitigations, now: Time) -> bool {
-        self.unsampled.take((losses::by_blocks(times) - UNTRIED) * times.run_s);
+        self.miss_samples(times);
         let (from, threads) = self.idle_from;
         let threads = threads.max(self.last.threads);
         self.idle_from.1 = threads;
@@ -259,6 +258,15 @@ impl Process {
             self.enter(State::Own, "".into());
         }
         is_over
+    }
+
+    /// Adds what may be lost by blocks, and by spinning that only samples show. As long as any thread rests, the
+    /// team waits by sleeping.
+    fn miss_samples(&mut self, times: &ProcessTimes) {
+        let wanted_s = f64::from(times.threads) * times.elapsed_s;
+        let rest_s = (wanted_s - times.run_s - times.wait_s).max(0.0);
+        let spinning = losses::of_own_waits(times) - rest_s / times.elapsed_s;
+        self.unsampled.take((spinning.max(losses::by_blocks(times)) - UNTRIED) * times.run_s);
     }
 
     fn enter(&mut self, state: State, reason: Arc<str>) {

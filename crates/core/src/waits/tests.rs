@@ -166,6 +166,11 @@ fn samples_are_worth_opening_where_blocks_cost_much_or_threads_never_rest() {
     };
     assert!(needs(IdleWaits::Adaptable, "++++++++") && !needs(IdleWaits::Adaptable, "########"));
     assert!(needs(IdleWaits::Fixed, "####") && !needs(IdleWaits::Fixed, "...."));
+    assert!(
+        !needs(IdleWaits::Yield, "####") && needs(IdleWaits::Yield, &"#".repeat(16)),
+        "it lacks PEs for long"
+    );
+    assert!(needs(IdleWaits::Adaptable, "********"), "its waits are short, but it spins in its own code");
 }
 
 #[test]
