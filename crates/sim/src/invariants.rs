@@ -14,7 +14,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{BINDS_PER_PE_MAX, RETRY_AFTER};
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::{
-    CounterReading, Event, EventBatch, EventKind, IdleWaits, Observation, Standing, ThreadReading,
+    CounterReading, Event, EventBatch, EventKind, Observation, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Placement, Setting, SettingKind, TURN};
 use corewise_core::time::Time;
@@ -236,7 +236,7 @@ impl Checker {
                 Event::ThreadStarted(reading) => self.see_thread(reading, f64::INFINITY),
                 Event::AllowedChanged(pes) => self.allowed = pes.clone(),
                 Event::Process(reading) => {
-                    self.delayed.insert(reading.leader, reading.waits == IdleWaits::Adaptable);
+                    self.delayed.insert(reading.leader, reading.waits.is_adaptable());
                 }
                 Event::ThreadEnded(_)
                 | Event::ThreadRenamed { .. }

@@ -77,10 +77,15 @@ impl Process {
     /// How its idle threads wait, and whether that was changed.
     pub fn waits(&self) -> (IdleWaits, bool) {
         match (self.copies.is_empty(), self.yields) {
-            (false, _) => (IdleWaits::Adaptable, self.wanted.is_some()),
+            (false, _) => (self.adaptable_waits(), self.wanted.is_some()),
             (true, true) => (IdleWaits::Yield, false),
             (true, false) => (IdleWaits::Fixed, false),
         }
+    }
+
+    fn adaptable_waits(&self) -> IdleWaits {
+        let polls = self.copies.iter().any(|copy| copy.runtime == Runtime::OpenMpi);
+        if polls { IdleWaits::MayYield } else { IdleWaits::Adaptable }
     }
 
     /// The variables of all copies.

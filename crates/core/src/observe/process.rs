@@ -50,10 +50,19 @@ pub enum IdleWaits {
     /// In a way that cannot be changed, as far as is known.
     #[default]
     Fixed,
-    /// They spin for a number of turns that can be changed from outside (GNU's OpenMP, Open MPI).
+    /// They spin for a number of turns that can be changed from outside (GNU's OpenMP).
     Adaptable,
+    /// They poll, and can be made to yield their PE meanwhile from outside (Open MPI). They never block.
+    MayYield,
     /// They yield their PE while they spin (LLVM's and Intel's OpenMP).
     Yield,
+}
+
+impl IdleWaits {
+    /// Returns whether they can be changed from outside.
+    pub fn is_adaptable(self) -> bool {
+        matches!(self, IdleWaits::Adaptable | IdleWaits::MayYield)
+    }
 }
 
 /// What a process did between two readings.

@@ -54,7 +54,8 @@ pub fn of_own_waits(times: &ProcessTimes) -> f64 {
 
 /// The loss of a team of so many threads that wait for `waiting` seconds for each second of running.
 fn of_team(waiting: f64, threads: u32) -> f64 {
-    1.0 - (1.0 - waiting.clamp(0.0, 1.0)).powf(f64::from(threads.max(1) - 1))
+    // A lone thread may wait for another process.
+    1.0 - (1.0 - waiting.clamp(0.0, 1.0)).powf(f64::from(threads.max(2) - 1))
 }
 
 /// The losses of a process while its waits are short.
@@ -68,8 +69,9 @@ pub struct Short {
 
 impl Short {
     /// Returns the losses over a time; `None` if blocks or idle time are unknown.
-    pub fn of(times: &ProcessTimes) -> Option<Short> {
-        let (blocks, idle_s) = (times.timeslices?, times.idle_s?);
+    pub fn of(times: &ProcessTimes, waits: IdleWaits) -> Option<Short> {
+        let (timeslices, idle_s) = (times.timeslices?, times.idle_s?);
+        let blocks = if waits == IdleWaits::MayYield { 0.0 } else { timeslices };
         let wake_ups_s = blocks * WAKE_UP.as_secs_f64();
         // While a PE leaves an idle state, it is not idle, but the thread still waits.
         let waking_s = times.wait_s.min(wake_ups_s).min(idle_s);
@@ -78,7 +80,7 @@ impl Short {
             return None;
         }
         let late_s = idle_s.min(wake_ups_s + times.wait_s) + waking_s;
-        let short = (by_blocks_s(times) + late_s) / (times.run_s + late_s).max(f64::MIN_POSITIVE);
+        let short = (blocks * BLOCK.as_secs_f64() + late_s) / (times.run_s + late_s).max(f64::MIN_POSITIVE);
         let wanted_s = f64::from(times.threads) * times.elapsed_s;
         let step_s = times.run_s / blocks.max(1.0);
         let slice_s = SLICE.as_secs_f64();
@@ -90,11 +92,8 @@ impl Short {
 
 /// Returns the share of a process's CPU time that blocks and wake-ups cost.
 pub fn by_blocks(times: &ProcessTimes) -> f64 {
-    if times.run_s > 0.0 { (by_blocks_s(times) / times.run_s).min(1.0) } else { 0.0 }
-}
-
-fn by_blocks_s(times: &ProcessTimes) -> f64 {
-    times.timeslices.unwrap_or(0.0) * BLOCK.as_secs_f64()
+    let cost_s = times.timeslices.unwrap_or(0.0) * BLOCK.as_secs_f64();
+    if times.run_s > 0.0 { (cost_s / times.run_s).min(1.0) } else { 0.0 }
 }
 
 /// What clock samples have shown of the threads of a process so far.
@@ -132,6 +131,11 @@ pub struct SampledLoss {
 }
 
 impl Samples {
+    /// Returns whether no thread has samples.
+    pub fn is_empty(&self) -> bool {
+        self.0.values().all(|counts| counts.all == 0)
+    }
+
     /// Returns what was seen since earlier samples, of all threads together: an idle thread has no samples.
     pub fn since(&self, before: &Samples, waits: IdleWaits) -> SampledLoss {
         let (mut all, mut spinning, mut kernel) = (0, 0u64, 0);
@@ -140,7 +144,7 @@ impl Samples {
             all += now.all.saturating_sub(before.all);
             spinning += now.spinning.saturating_sub(before.spinning);
             kernel += now.kernel.saturating_sub(before.kernel);
-            if waits == IdleWaits::Yield {
+            if matches!(waits, IdleWaits::Yield | IdleWaits::MayYield) {
                 spinning = spinning.saturating_sub(now.yielding.saturating_sub(before.yielding));
             }
         }
@@ -168,7 +172,8 @@ mod tests {
 
     fn short(threads: u32, run_s: f64, idle_s: f64, blocks: f64) -> Short {
         let times = second(threads, run_s, 0.0);
-        Short::of(&ProcessTimes { timeslices: Some(blocks), idle_s: Some(idle_s), ..times }).unwrap()
+        let times = ProcessTimes { timeslices: Some(blocks), idle_s: Some(idle_s), ..times };
+        Short::of(&times, IdleWaits::Adaptable).unwrap()
     }
 
     fn close(value: f64, expected: f64) -> bool {
@@ -181,7 +186,7 @@ mod tests {
         assert!(close(of_own_waits(&second(2, 1.5, 0.3)), 0.2));
         assert!(close(of_own_waits(&second(2, 1.0, 1.0)), 1.0), "every PE is wanted twice");
         assert!(close(of_own_waits(&second(64, 63.0, 1.0)), 0.64), "one PE is shared, all threads wait");
-        assert_eq!(of_own_waits(&second(1, 0.5, 0.5)), 0.0, "one thread waits for nobody");
+        assert_eq!(of_own_waits(&second(1, 0.5, 0.5)), 1.0, "one thread may wait for another process");
     }
 
     #[test]
@@ -200,6 +205,13 @@ mod tests {
         assert!(beside_a_disturbance.short > beside_a_disturbance.own, "{beside_a_disturbance:?}");
         let of_long_steps = short(2, 1.0, 0.0, 30.0);
         assert!(of_long_steps.own < 0.1, "{of_long_steps:?}");
+    }
+
+    #[test]
+    fn threads_that_yield_do_not_block() {
+        let times = ProcessTimes { timeslices: Some(1e5), idle_s: Some(0.0), ..second(1, 0.5, 0.5) };
+        let of = |waits| Short::of(&times, waits).unwrap().short;
+        assert_eq!((of(IdleWaits::MayYield), of(IdleWaits::Adaptable)), (0.0, 1.0));
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Process {
             self.backoffs.own.fail(now);
         }
         let may_be_short = self.backoffs.short.is_over(now) || self.own_seen > self.short_seen;
-        if waits != IdleWaits::Adaptable || !may_be_short {
+        if !waits.is_adaptable() || !may_be_short {
             return false;
         }
         let (lost, waited) = (100.0 * loss, 100.0 * times.waiting_share());
@@ -227,7 +227,7 @@ impl Process {
         }
         self.idle_from = (self.last, self.last.threads);
         let window = ProcessTimes { threads, ..self.last.since(&from) };
-        let Some(Short { short, own }) = Short::of(&window) else { return false };
+        let Some(Short { short, own }) = Short::of(&window, self.last.waits) else { return false };
         let is_calm = own < UNTRIED;
         // What was seen is better than what is expected.
         let own = if is_calm { own } else { own.max(self.own_seen) };
@@ -248,7 +248,7 @@ impl Process {
             self.regret.reset();
             return false;
         }
-        if self.waits(may) == IdleWaits::Adaptable {
+        if self.waits(may).is_adaptable() {
             self.enter(State::Short, "no other program takes turns any more".into());
             return true;
         }
@@ -282,7 +282,7 @@ impl Process {
     /// How its idle threads wait, as far as that may be changed.
     fn waits(&self, may: Mitigations) -> IdleWaits {
         match self.last.waits {
-            IdleWaits::Adaptable if !may.spin => IdleWaits::Fixed,
+            waits if waits.is_adaptable() && !may.spin => IdleWaits::Fixed,
             waits => waits,
         }
     }
@@ -308,7 +308,10 @@ impl Process {
         let Judgement { began, from, evidence } = &mut self.judgement;
         began.get_or_insert(now);
         let Some((before, reading)) = from else {
-            *from = Some((samples, self.last));
+            // It is observed often from the first samples on, which may come late.
+            if !samples.is_empty() {
+                (*began, *from) = (Some(now), Some((samples, self.last)));
+            }
             return;
         };
         let loss = samples.since(before, self.last.waits);
@@ -316,7 +319,7 @@ impl Process {
             return;
         }
         let total = loss.total(&self.last.since(reading));
-        if self.state == State::Own && self.last.waits == IdleWaits::Adaptable && may.spin {
+        if self.state == State::Own && self.last.waits.is_adaptable() && may.spin {
             self.own_seen = loss.spinning;
             return;
         }
@@ -351,7 +354,7 @@ impl Process {
             State::Turns => {
                 self.backoffs.turns.fail(now);
                 self.offer = None;
-                let is_short = self.waits(may) == IdleWaits::Adaptable;
+                let is_short = self.waits(may).is_adaptable();
                 self.enter(if is_short { State::Short } else { State::Own }, "turns did not help".into());
             }
             State::Own | State::Short | State::Left => {}
@@ -402,14 +405,10 @@ impl Process {
 
     fn reason_for_turns(&self) -> Option<Arc<str>> {
         let lost = 100.0 * self.offer?;
-        let how = match self.waits_are_short() {
-            true => "spends on short waits",
-            false => "spins, while its threads wait for PEs,",
+        let how = match self.state {
+            State::Short => "spends on short waits",
+            State::Own | State::Turns | State::Left => "spins, while its threads wait for PEs,",
         };
         Some(format!("it {how} {lost:.0} % of its CPU time").into())
-    }
-
-    fn waits_are_short(&self) -> bool {
-        self.state == State::Short
     }
 }

@@ -210,3 +210,20 @@ fn what_may_not_be_changed_stays() {
     assert!((0..40).all(|_| program.look('#') == 'o'));
     assert!((0..40).any(|_| program.look('*') == 't'), "its waits are fixed then");
 }
+
+#[test]
+fn samples_that_come_late_are_judged_as_soon_as_those_from_the_start() {
+    let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
+    program.looks("###");
+    program.waits.judge_anew();
+    let (at, second) = (program.reading.at, 1_000_000_000);
+    let mut within = |now: Time, samples: Samples| {
+        program.waits.judge(LEADER, samples, now);
+        program.waits.judged_within(now)
+    };
+    let rarely = within(Time(at.0 + second), Samples::default())
+        .max(within(Time(at.0 + 5 * second), Samples::default()));
+    let reading = SampleReading { judged: 1, ..SampleReading::default() };
+    let often = within(Time(at.0 + 6 * second), [(LEADER, &reading)].into_iter().collect());
+    assert!(often < rarely, "{often:?} {rarely:?}");
+}
