@@ -260,8 +260,8 @@ impl Process {
         is_over
     }
 
-    /// Adds what may be lost by blocks, and by spinning that only samples show. As long as any thread rests, the
-    /// team waits by sleeping.
+    /// Adds what may be lost by blocks, and by spinning that only samples show. As long as any thread rests,
+    /// the team waits by sleeping.
     fn miss_samples(&mut self, times: &ProcessTimes) {
         let wanted_s = f64::from(times.threads) * times.elapsed_s;
         let rest_s = (wanted_s - times.run_s - times.wait_s).max(0.0);
