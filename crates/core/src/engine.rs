@@ -33,7 +33,7 @@ use crate::observe::{
     CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading,
 };
 use crate::plan::{Action, Change, Placement, SettingKind};
-use crate::policy::{Cause, Policy};
+use crate::policy::{Cause, Claims, Policy};
 use crate::time::{Time, nanoseconds};
 use crate::topology::Topology;
 use crate::waits::{Mitigations, State, Waits};
@@ -41,6 +41,7 @@ use gangs::{Gangs, Why};
 use intake::Intake;
 use present::Present;
 use serde::{Deserialize, Serialize};
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +82,8 @@ pub struct EngineConfig {
     /// to usage do not move a resident thread; policies that rotate PEs have a period of their own.
     #[serde(rename = "min_residence_ns", with = "nanoseconds")]
     pub min_residence: Duration,
+    /// How claims to fast PEs are enforced.
+    pub claims: Claims,
     /// What the engine may change about how threads wait.
     #[serde(alias = "mitigations")]
     pub mitigations: Mitigations,
@@ -97,6 +100,7 @@ impl EngineConfig {
             window: interval,
             fpu_threshold: FPU_THRESHOLD,
             min_residence: 3 * interval,
+            claims: Claims::default(),
             mitigations: Mitigations::default(),
             guard: None,
         }
@@ -159,14 +163,15 @@ impl Engine {
     }
 
     /// Returns the time until the next observation. It is shorter while a process is being checked for
-    /// spinning and while the guard measures.
+    /// spinning, while the guard measures, and while the policy waits for a phase to last.
     pub fn interval(&self) -> Duration {
         let now = self.intake.now;
         let waits = self.waits.judged_within(now);
-        let guard = self.guard.as_ref().and_then(Guard::due).map(|due| due.since(now).max(LOOK_MIN));
-        let epochs =
-            self.waits_guard.as_ref().and_then(WaitsGuard::due).map(|due| due.since(now).max(LOOK_MIN));
-        waits.into_iter().chain(guard).chain(epochs).fold(self.config.interval, Duration::min)
+        let guards =
+            [self.guard.as_ref().and_then(Guard::due), self.waits_guard.as_ref().and_then(WaitsGuard::due)];
+        let due = guards.into_iter().chain([self.policy.due()]).flatten();
+        let due = due.map(|due| due.since(now).max(LOOK_MIN));
+        waits.into_iter().chain(due).fold(self.config.interval, Duration::min)
     }
 
     /// Returns the kinds of events to subscribe to: those that the policy needs, and times of processes if
@@ -304,10 +309,13 @@ impl Engine {
         actions
     }
 
-    /// Returns whether the policy's interval has elapsed. While a process is checked for spinning or the
-    /// guard measures, observations are more frequent than that.
+    /// Returns whether the policy's interval has elapsed, or it wants to be asked. While a process is checked
+    /// for spinning or the guard measures, observations are more frequent than that.
     fn is_policy_due(&self) -> bool {
         let (now, interval) = (self.intake.now, self.config.interval);
+        if self.policy.due().is_some_and(|due| due <= now) {
+            return true;
+        }
         self.asked.is_none_or(|asked| now.since(asked) >= interval - interval / 8)
     }
 
@@ -345,7 +353,7 @@ impl Engine {
             }
         }
         let cause = Cause::Events(&batch.events);
-        if self.policy.answers(&self.intake.scene(cause, &self.machine)) {
+        if self.policy.answers(&self.intake.scene(cause, &self.machine, self.config.claims)) {
             self.ask(cause);
             self.decide(&mut actions);
         } else if waits_change {
@@ -410,13 +418,17 @@ impl Engine {
     fn ask(&mut self, cause: Cause<'_>) {
         self.intake.settle_runnable();
         self.intake.settle_assignments(shown(self.guard.as_ref(), &self.present, &self.intended));
-        let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine));
+        let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine, self.config.claims));
         self.nothing_to_gain = wanted.nothing_to_gain.take();
         // A thread that rests briefly will want its PE again, and keeping its assignment costs nothing until
         // then.
         for subject in self.intake.resting() {
-            if let Some(assignment) = &subject.assignment {
-                wanted.bound.entry(subject.view.thread).or_insert_with(|| assignment.clone());
+            let (thread, key) = (subject.view.thread, (subject.view.thread, SettingKind::Weight));
+            let Some(assignment) = &subject.assignment else { continue };
+            if let Entry::Vacant(entry) = wanted.bound.entry(thread) {
+                entry.insert(assignment.clone());
+                let weight = self.present.placement().settings.get(&key);
+                wanted.settings.extend(weight.map(|weight| (key, weight.clone())));
             }
         }
         drop_invalid(&mut wanted, &self.intake);
@@ -432,6 +444,7 @@ impl Engine {
         let mut wanted = self.intended.clone();
         if !is_placed {
             wanted.bound.clear();
+            wanted.settings.retain(|(_, kind), _| *kind != SettingKind::Weight);
         }
         if !self.are_waits_off() {
             self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);

@@ -12,7 +12,7 @@ use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
 use crate::observe::{ApplicationReading, Hints, RunnableThreads, Standing, ThreadReading};
 use crate::plan::{Change, Outcome, OutcomeKind, Placement};
-use crate::policy::{Cause, Scene, Subject};
+use crate::policy::{Cause, Claims, Scene, Subject};
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
 use rustc_hash::FxHashMap;
@@ -170,15 +170,18 @@ impl Intake {
         }
     }
 
-    /// Updates which threads are runnable. In an application with exactly one runnable thread this is known
-    /// for the present instant, for that thread and all others; otherwise it follows from the last window.
+    /// Updates which threads are runnable. In an application with at most one runnable thread this is known
+    /// for the present instant, for all of its threads; otherwise it follows from the last window.
     pub fn settle_runnable(&mut self) {
         if self.runnable.is_empty() {
             return;
         }
         for (subject, &wanted_recently) in self.subjects.iter_mut().zip(&self.wanted_recently) {
-            let only = self.runnable.get(&subject.view.app).and_then(|runnable| runnable.only);
-            subject.runnable = only.map_or(wanted_recently, |only| only == subject.view.thread);
+            subject.runnable = match self.runnable.get(&subject.view.app) {
+                Some(RunnableThreads { count: 0, .. }) => false,
+                Some(RunnableThreads { only: Some(only), .. }) => *only == subject.view.thread,
+                Some(_) | None => wanted_recently,
+            };
         }
     }
 
@@ -196,12 +199,13 @@ impl Intake {
     }
 
     /// Returns the policy's view of the state.
-    pub fn scene<'a>(&'a self, cause: Cause<'a>, machine: &'a MachineModel) -> Scene<'a> {
+    pub fn scene<'a>(&'a self, cause: Cause<'a>, machine: &'a MachineModel, claims: Claims) -> Scene<'a> {
         Scene {
             now: self.now,
             cause,
             machine,
             allowed: &self.allowed,
+            claims,
             threads: &self.subjects,
             applications: &self.applications,
         }

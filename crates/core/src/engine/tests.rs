@@ -15,7 +15,7 @@ use crate::topology::{CpuKind, Domain, DomainKind};
 use crate::world::scripted::{Interference, ScriptedRates, ScriptedThread, ScriptedWorld, id};
 use crate::world::{World, control_loop};
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 mod amp;
 mod cosched;
@@ -80,23 +80,38 @@ fn draw_policy(
     seconds: u64,
     threads: Vec<ScriptedThread>,
 ) -> String {
+    draw_with(EngineConfig::default(), policy, topology, allowed, seconds, threads)
+}
+
+/// The same with other parameters of the engine. Threads with a larger weight are drawn as `+`.
+fn draw_with(
+    config: EngineConfig,
+    policy: Box<dyn Policy>,
+    topology: &Topology,
+    allowed: Vec<(Time, CpuSet)>,
+    seconds: u64,
+    threads: Vec<ScriptedThread>,
+) -> String {
     let lives: Vec<_> = threads.iter().map(|thread| thread.lives.clone()).collect();
     let slow = topology.kinds.last().map_or(CpuSet::new(), |kind| kind.pes.clone());
-    let mut world = ScriptedWorld::new(allowed, threads, second(seconds)).with_slow(slow);
-    let mut engine = Engine::new(topology.clone(), policy, EngineConfig::default());
+    let mut world = ScriptedWorld::new(allowed, threads, second(seconds)).with_slow(slow).with_weights();
+    let mut engine = Engine::new(topology.clone(), policy, config);
     let mut rows = vec![String::new(); lives.len()];
     let mut bound: HashMap<ThreadId, String> = HashMap::new();
+    let mut weighed: HashSet<ThreadId> = HashSet::new();
     control_loop(&mut world, &mut engine, |input, actions, _| {
         for action in actions {
             match &action.change {
                 Change::Bind(pes) => bound.insert(action.thread, cell(topology, pes)),
                 Change::Free => bound.remove(&action.thread),
-                Change::Set(_) | Change::Reset(_) => None,
+                Change::Set(_) => weighed.insert(action.thread).then(String::new),
+                Change::Reset(_) => weighed.remove(&action.thread).then(String::new),
             };
         }
         for (index, row) in rows.iter_mut().enumerate() {
             let alive = lives[index].contains(&input.at());
-            let cell = bound.get(&id(index)).map_or(".", String::as_str);
+            let bound = bound.get(&id(index)).map_or(".", String::as_str);
+            let cell = if weighed.contains(&id(index)) { "+" } else { bound };
             row.push_str(if alive { cell } else { " " });
         }
     })

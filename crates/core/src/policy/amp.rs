@@ -15,6 +15,11 @@
 //! every fast PE is taken, the other threads may be kept on the slow PEs; within those the operating system
 //! chooses. While a fast PE is free, no thread is kept away from it.
 //!
+//! Not every runnable thread has a claim. The threads of a highly parallel application are not bound one by
+//! one: the system spreads them at least as well, and its barriers wait for the slowest thread anyway. Such
+//! threads get a fast PE only where the system might leave one idle, because fewer threads want a PE than
+//! there are. How a claim is enforced, and what it leaves to the others, is said in [`super::claims`].
+//!
 //! The fast PEs are those of the fastest kind, the slow ones all others (§2.1 assumes two kinds). With more
 //! runnable threads than PEs each fast PE takes its fair number of them, "to preserve load balance" (§2.1).
 //!
@@ -24,10 +29,10 @@
 //! against a PE.
 
 use super::near::{Pairing, siblings};
-use super::{Scene, Subject};
+use super::{Claims, Scene, Subject, claims};
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
-use crate::plan::{Assignment, Placement};
+use crate::plan::{Assignment, Placement, SettingKind, WantedSetting};
 use crate::topology::{Domain, DomainKind};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -47,6 +52,8 @@ pub struct Amp {
 /// of one rank are equally entitled to a fast PE.
 pub struct Candidate<'a, R, W> {
     pub rank: R,
+    /// Whether it comes before others on a fast PE. If not, it only takes what they leave idle.
+    pub has_claim: bool,
     pub subject: &'a Subject,
     /// Formatted only for threads with a new assignment.
     pub reason: W,
@@ -62,10 +69,10 @@ struct Ranked<'a, R, W> {
 /// What happens to the threads that get no fast PE.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// They may run anywhere.
+    /// They may run anywhere, and no claim is enforced.
     Free,
-    /// They are kept on the slow PEs while all fast ones are taken.
-    OnSlow,
+    /// They come after those with a claim, by [`Claims`]: kept on the slow PEs by masks, or lighter.
+    After,
 }
 
 impl Amp {
@@ -152,8 +159,12 @@ impl Amp {
     ) -> Placement {
         let mut ranked = self.ranked(candidates);
         let around = scene.machine.topology.domains_by_pe();
-        let each = (ranked.len() / (self.fast.len() + self.slow.len())).max(1);
-        let is_able = |r: &&mut Ranked<'_, R, W>| r.candidate.subject.view.permitted.intersects(&self.fast);
+        let pes = self.fast.len() + self.slow.len();
+        let (each, may_idle) = ((ranked.len() / pes).max(1), ranked.len() < pes);
+        let is_able = |r: &&mut Ranked<'_, R, W>| {
+            let Candidate { has_claim, subject, .. } = &r.candidate;
+            (*has_claim || may_idle) && subject.view.permitted.intersects(&self.fast)
+        };
         let mut able: Vec<_> = ranked.iter_mut().filter(is_able).collect();
         let mut room = Room::new(&self.fast, each, able.len(), |pe| siblings(&around, &self.fast, pe));
         for best in able.iter_mut().take(each * self.fast.len()) {
@@ -175,7 +186,12 @@ impl Amp {
                 standing[index].assignment = Some(Assignment { pes, reason: reason.into() });
             }
         }
-        let keeps_on_slow = rest == Rest::OnSlow && room.is_full();
+        let settings = if rest == Rest::After && scene.claims == Claims::Weights {
+            claim_by_weight(&ranked)
+        } else {
+            BTreeMap::new()
+        };
+        let keeps_on_slow = rest == Rest::After && scene.claims == Claims::Masks && room.is_full();
         if keeps_on_slow {
             self.keep_on_slow(&mut ranked);
         }
@@ -183,7 +199,8 @@ impl Amp {
         let ranked = ranked.into_iter().filter_map(assignment);
         let others = if keeps_on_slow { self.others_on_slow(scene) } else { Vec::new() };
         // A candidate that spins is among the others, too: the later assignment overrides the earlier one.
-        Placement { bound: others.into_iter().chain(ranked).collect(), ..Placement::default() }
+        let bound = others.into_iter().chain(ranked).collect();
+        Placement { bound, settings, ..Placement::default() }
     }
 
     /// Returns the candidates, best first; among equals, those on fast PEs come first.
@@ -251,6 +268,16 @@ impl<R, W: Display> Ranked<'_, R, W> {
             self.assignment = Some(present.cloned().unwrap_or_else(anew));
         }
     }
+}
+
+/// Returns the weights of those that have a fast PE by their claim, if any other thread could want it.
+fn claim_by_weight<R, W>(ranked: &[Ranked<'_, R, W>]) -> BTreeMap<(ThreadId, SettingKind), WantedSetting> {
+    let has_it = |r: &&Ranked<'_, R, W>| r.candidate.has_claim && r.assignment.is_some();
+    if ranked.iter().all(|r| has_it(&r)) {
+        return BTreeMap::new();
+    }
+    let key = |r: &Ranked<'_, R, W>| (r.candidate.subject.view.thread, SettingKind::Weight);
+    ranked.iter().filter(has_it).map(|r| (key(r), claims::setting())).collect()
 }
 
 /// Returns the placeable threads that want a PE for work.

@@ -11,18 +11,20 @@
 //! equal parallelism do not displace each other, so the first to get a fast PE keeps it. An idle fast PE
 //! takes a thread of any application (in §2.2 it migrates at once, here at the next step). A thread that has
 //! reported that it spins comes after all others, but keeps its fast PE while none of them wants it. A step
-//! is made at every change of the number of runnable threads that the world reports, else once per interval.
+//! is made at every change of an application's parallelism, apart from moments with fewer runnable threads
+//! ([`super::phases`]). The threads of an application have a claim if another one has more.
 //!
 //! Parameters: none.
 //!
-//! Limits: where the world does not report every change, the number of runnable threads is the rounded mean
-//! of the last window; the paper counts at every change. An application of unknown parallelism comes last.
-//! Those of [`super::amp`].
+//! Limits: an application of unknown parallelism comes last. Those of [`super::amp`] and [`super::phases`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
+use super::phases::Phases;
 use super::spec::PolicyKind;
-use super::{EventKind, Needs, Policy, Reading, Scene, tlp};
+use super::{EventKind, Needs, Policy, Reading, Scene};
+use crate::ids::AppId;
 use crate::plan::Placement;
+use crate::time::Time;
 use std::fmt::{Display, Formatter};
 
 /// The registry entry.
@@ -33,11 +35,14 @@ pub const KIND: PolicyKind = PolicyKind {
     why: "a program with few threads at work waits for each of them, so it gains most if these are fast",
     source: "PA §2.1",
     rest: None,
-    make: |_| Box::new(MinTlp),
+    make: |_| Box::<MinTlp>::default(),
 };
 
-/// The policy. It is stateless: which threads are on fast PEs is part of the scene.
-struct MinTlp;
+/// The policy. Which threads are on fast PEs is part of the scene.
+#[derive(Default)]
+struct MinTlp {
+    phases: Phases,
+}
 
 impl Policy for MinTlp {
     fn name(&self) -> &str {
@@ -52,20 +57,31 @@ impl Policy for MinTlp {
         }
     }
 
+    fn answers(&mut self, scene: &Scene<'_>) -> bool {
+        self.phases.answer(scene)
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.phases.due()
+    }
+
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let amp = match Amp::of(scene) {
             Ok(amp) => amp,
             Err(placement) => return placement,
         };
+        self.phases.follow(scene);
         // An application that has just appeared was idle before; now it has this thread.
-        let rank = |app| tlp(scene, app).map_or(usize::MAX, |tlp| tlp.max(1));
+        let rank = |app: AppId| self.phases.width(app).map_or(usize::MAX, |width| width.max(1));
+        let widest = candidates(scene).map(|subject| rank(subject.view.app)).max().unwrap_or(1).max(2);
         let working = candidates(scene).map(|subject| {
             let app = subject.view.app;
-            Candidate { rank: rank(app), subject, reason: Why::Works(tlp(scene, app)) }
+            let reason = Why::Works(self.phases.width(app));
+            Candidate { rank: rank(app), has_claim: rank(app) < widest, subject, reason }
         });
-        let spinning = amp.spinning_on_fast(scene).into_iter();
-        let spinning = spinning.map(|subject| Candidate { rank: usize::MAX, subject, reason: Why::Spins });
-        amp.place(scene, working.chain(spinning).collect(), Rest::OnSlow)
+        let spins = |subject| Candidate { rank: usize::MAX, has_claim: false, subject, reason: Why::Spins };
+        let spinning = amp.spinning_on_fast(scene).into_iter().map(spins);
+        amp.place(scene, working.chain(spinning).collect(), Rest::After)
     }
 }
 

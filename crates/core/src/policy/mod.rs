@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 mod amp;
 mod busyfcs;
+mod claims;
 mod cosched;
 mod default;
 pub mod dispatch;
@@ -25,6 +26,7 @@ mod mintlp;
 mod near;
 mod needs;
 mod pa;
+mod phases;
 mod rr;
 mod spec;
 mod spread;
@@ -32,6 +34,7 @@ mod static_ipc;
 mod turns;
 
 pub use crate::observe::EventKind;
+pub use claims::Claims;
 pub use default::KIND as DEFAULT;
 pub use needs::{Needs, Reading};
 pub use spec::{Parameter, ParameterTable, Parameters, PolicyError, PolicyKind, PolicySpec};
@@ -72,6 +75,8 @@ pub struct Scene<'a> {
     pub machine: &'a MachineModel,
     /// The PEs that may be used now.
     pub allowed: &'a CpuSet,
+    /// How claims to fast PEs are enforced.
+    pub claims: Claims,
     /// Every living thread.
     pub threads: &'a [Subject],
     /// The recent activity of each application.
@@ -95,7 +100,7 @@ pub struct Subject {
     /// Its name (`comm`).
     pub name: Arc<str>,
     /// Whether it wanted a PE for at least half of the last window. The present instant decides where that is
-    /// unknown, and where the world reports that exactly one thread of the application is runnable. A thread
+    /// unknown, and where the world reports that at most one thread of the application is runnable. A thread
     /// may want a PE only to busy-wait: see [`Hints::spinning`].
     pub runnable: bool,
     /// The hints of its runtime library.
@@ -128,18 +133,16 @@ pub trait Policy {
     /// Returns the wanted placement. Only threads that are `placeable` may be bound.
     fn place(&mut self, scene: &Scene<'_>) -> Placement;
 
+    /// Returns when the policy wants to be asked even if nothing has happened, if it does.
+    fn due(&self) -> Option<Time> {
+        None
+    }
+
     /// Returns why the policy has given up, if it has. It then binds nothing any more, and its earlier
     /// answers may be wrong.
     fn failure(&self) -> Option<&str> {
         None
     }
-}
-
-/// Returns the number of runnable threads of an application: at this instant if the world reports every
-/// change, else the rounded mean of the last window. `None` if the world reports neither.
-fn tlp(scene: &Scene<'_>, app: AppId) -> Option<usize> {
-    let now = |view: &ApplicationView| view.runnable.map(|count| count as usize);
-    scene.applications.get(&app).map(|view| now(view).unwrap_or(view.tlp_mean.round() as usize))
 }
 
 #[cfg(test)]

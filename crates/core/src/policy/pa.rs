@@ -21,23 +21,22 @@
 //! master or MP thread wants it; HP threads have no claim and are not swapped in for it: "this approach
 //! avoids premature migrations". A thread that spins on a slow PE gets no fast one.
 //!
-//! Classes follow the number of runnable threads at every change that the world reports; threads are swapped
-//! once per step ("a thread swapping mechanism to perform those adjustments periodically, instead of reacting
-//! to those transitions immediately"), and a promoted thread takes a fast PE within its last-level cache if
-//! one is available (§3.4).
+//! Classes follow the number of runnable threads, apart from moments with fewer of them, such as the end of a
+//! barrier ([`super::phases`]; the paper has "a thread swapping mechanism to perform those adjustments
+//! periodically, instead of reacting to those transitions immediately"). A promoted thread takes a fast PE
+//! within its last-level cache if one is available (§3.4).
 //!
 //! Parameters: `hp_threshold`, `amp_boost_ticks` and `turn`.
 //!
-//! Limits: where the world does not report every change, the number of runnable threads is the rounded mean
-//! of the last window, and a boost ends with a step; the paper counts at every change and in ticks of 10 ms.
-//! The paper does not rank the master among the classes. Those of [`super::amp`].
+//! Limits: a boost ends with a step; the paper counts it in ticks of 10 ms. The paper does not rank the master
+//! among the classes. Those of [`super::amp`] and [`super::phases`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
+use super::phases::Phases;
 use super::spec::{Parameters, PolicyKind};
 use super::turns::{Turns, turn};
-use super::{Cause, EventKind, Needs, Policy, Reading, Scene, Subject, tlp};
-use crate::ids::{AppId, ThreadId};
-use crate::observe::{Event, RunnableThreads};
+use super::{EventKind, Needs, Policy, Reading, Scene, Subject};
+use crate::ids::AppId;
 use crate::plan::Placement;
 use crate::time::Time;
 use std::collections::BTreeMap;
@@ -66,21 +65,19 @@ struct Pa {
     amp_boost_ticks: u32,
     turn: Duration,
     turns: Turns,
-    phases: BTreeMap<AppId, Phase>,
+    phases: Phases,
+    boosts: BTreeMap<AppId, Boost>,
     /// An application with more runnable threads than this is highly parallel; as of the last step.
     threshold: usize,
-    /// For each application as last reported: whether it was mildly parallel, and its only runnable thread.
-    reported: BTreeMap<AppId, (bool, Option<ThreadId>)>,
 }
 
-/// The phase of an application. Two runnable threads move it from any phase to `Parallel`; one moves it from
-/// there to `Boosted`, and on to `Sequential` when the boost is used up. Without runnable threads it keeps
-/// its phase.
+/// Whether an application is boosted. Two runnable threads move it to `NotYet`; one moves it from there to
+/// `Boosted`, and on to `UsedUp` after a time. Without runnable threads it stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Sequential,
-    Parallel,
+enum Boost {
+    NotYet,
     Boosted { since: Time },
+    UsedUp,
 }
 
 /// The class of a thread, ordered by its claim to a fast PE.
@@ -111,49 +108,34 @@ impl Pa {
             ),
             turn: turn(parameters),
             threshold: 0,
-            reported: BTreeMap::new(),
             turns: Turns::default(),
-            phases: BTreeMap::new(),
+            phases: Phases::default(),
+            boosts: BTreeMap::new(),
         }
     }
 
     fn follow_phases(&mut self, scene: &Scene<'_>) {
-        self.phases.retain(|app, _| scene.applications.contains_key(app));
-        self.reported.retain(|app, _| scene.applications.contains_key(app));
+        self.phases.follow(scene);
+        self.boosts.retain(|app, _| scene.applications.contains_key(app));
         for &app in scene.applications.keys() {
-            let phase = self.phases.entry(app).or_insert(Phase::Sequential);
-            *phase = match (tlp(scene, app), *phase) {
-                (Some(2..), _) => Phase::Parallel,
-                (Some(1), Phase::Parallel) => Phase::Boosted { since: scene.now },
-                (_, Phase::Boosted { since }) if scene.now.since(since) >= TICK * self.amp_boost_ticks => {
-                    Phase::Sequential
+            let boost = self.boosts.entry(app).or_insert(Boost::UsedUp);
+            *boost = match (self.phases.width(app), *boost) {
+                (Some(2..), _) => Boost::NotYet,
+                (Some(1), Boost::NotYet) => Boost::Boosted { since: scene.now },
+                (_, Boost::Boosted { since }) if scene.now.since(since) >= TICK * self.amp_boost_ticks => {
+                    Boost::UsedUp
                 }
-                (_, phase) => phase,
+                (_, boost) => boost,
             };
         }
     }
 
-    /// Returns whether a number of runnable threads changes the class of an application or the thread of its
-    /// sequential phase.
-    fn is_new(&mut self, runnable: &RunnableThreads) -> bool {
-        let now = (runnable.count as usize <= self.threshold, runnable.only);
-        let is_parallel = self.phases.get(&runnable.app) == Some(&Phase::Parallel);
-        match runnable.count {
-            // There is no thread to place.
-            0 => false,
-            count => {
-                let same = self.reported.insert(runnable.app, now) == Some(now);
-                !same || is_parallel != (count > 1)
-            }
-        }
-    }
-
-    fn class(&self, scene: &Scene<'_>, subject: &Subject) -> Class {
+    fn class(&self, subject: &Subject) -> Class {
         let app = subject.view.app;
-        match (self.phases.get(&app), tlp(scene, app)) {
-            (Some(Phase::Boosted { .. }), _) => Class::Sp,
+        match (self.boosts.get(&app), self.phases.width(app)) {
+            (Some(Boost::Boosted { .. }), _) => Class::Sp,
             _ if subject.hints.master => Class::Master,
-            (_, Some(tlp)) if tlp <= self.threshold => Class::Mp,
+            (_, Some(width)) if width <= self.threshold => Class::Mp,
             // An application of unknown parallelism has no claim either.
             _ => Class::Hp,
         }
@@ -173,19 +155,12 @@ impl Policy for Pa {
         }
     }
 
-    /// Returns whether an application enters another phase or crosses the threshold, or a thread starts or
-    /// stops spinning.
     fn answers(&mut self, scene: &Scene<'_>) -> bool {
-        let Cause::Events(events) = scene.cause else { return true };
-        events.iter().any(|event| match event {
-            Event::TlpChanged(runnable) => self.is_new(runnable),
-            Event::Hint { .. } | Event::AllowedChanged(_) => true,
-            // Their effects are reported by the events above or by the next observation.
-            Event::ThreadStarted(_)
-            | Event::ThreadEnded(_)
-            | Event::ThreadRenamed { .. }
-            | Event::Process(_) => false,
-        })
+        self.phases.answer(scene)
+    }
+
+    fn due(&self) -> Option<Time> {
+        self.phases.due()
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
@@ -195,24 +170,25 @@ impl Policy for Pa {
         };
         self.follow_phases(scene);
         self.threshold = self.hp_threshold.map_or(amp.fast_pes() + 1, |threads| threads as usize);
-        let class_of = |subject| self.class(scene, subject);
+        let why = |class, subject: &Subject| Why::Class(class, self.phases.width(subject.view.app));
         let (sharing, others): (Vec<&Subject>, Vec<&Subject>) =
-            candidates(scene).partition(|subject| class_of(subject) == Class::Mp);
+            candidates(scene).partition(|subject| self.class(subject) == Class::Mp);
         let others = others.into_iter().map(|subject| {
-            let class = class_of(subject);
-            Candidate { rank: (class, None), subject, reason: Why::of(scene, class, subject) }
+            let class = self.class(subject);
+            let has_claim = class != Class::Hp;
+            Candidate { rank: (class, None), has_claim, subject, reason: why(class, subject) }
         });
-        let spinning = amp.spinning_on_fast(scene).into_iter();
-        let spinning =
-            spinning.map(|subject| Candidate { rank: (Class::Hp, None), subject, reason: Why::Spins });
-        let mut ranked: Vec<_> = others.chain(spinning).collect();
+        let spins = |subject| {
+            let rank = (Class::Hp, None);
+            Candidate { rank, has_claim: false, subject, reason: Why::Spins }
+        };
+        let mut ranked: Vec<_> = others.chain(amp.spinning_on_fast(scene).into_iter().map(spins)).collect();
         let turns = self.turns.ranks(scene, &amp, self.turn, &sharing);
-        ranked.extend(turns.zip(sharing).map(|(turn, subject)| Candidate {
-            rank: (Class::Mp, Some(turn)),
-            subject,
-            reason: Why::of(scene, Class::Mp, subject),
+        ranked.extend(turns.zip(sharing).map(|(turn, subject)| {
+            let rank = (Class::Mp, Some(turn));
+            Candidate { rank, has_claim: true, subject, reason: why(Class::Mp, subject) }
         }));
-        amp.place(scene, ranked, Rest::OnSlow)
+        amp.place(scene, ranked, Rest::After)
     }
 }
 
@@ -222,12 +198,6 @@ enum Why {
     /// The thread's class, and the number of runnable threads of its application, if known.
     Class(Class, Option<usize>),
     Spins,
-}
-
-impl Why {
-    fn of(scene: &Scene<'_>, class: Class, subject: &Subject) -> Why {
-        Why::Class(class, tlp(scene, subject.view.app))
-    }
 }
 
 impl Display for Why {

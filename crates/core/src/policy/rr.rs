@@ -60,7 +60,8 @@ impl Policy for RoundRobin {
         let sharing: Vec<_> = candidates(scene).collect();
         let reason = &format!("its turn of {:?}", self.turn);
         let ranks = self.turns.ranks(scene, &amp, self.turn, &sharing);
-        let ranked = ranks.zip(sharing).map(|(rank, subject)| Candidate { rank, subject, reason });
-        amp.place(scene, ranked.collect(), Rest::OnSlow)
+        let ranked =
+            ranks.zip(sharing).map(|(rank, subject)| Candidate { rank, has_claim: true, subject, reason });
+        amp.place(scene, ranked.collect(), Rest::After)
     }
 }

@@ -135,7 +135,7 @@ pub fn place_by(scene: &Scene<'_>, mut standing: impl FnMut(&Amp, &Subject) -> S
     };
     let ranked = candidates(scene).map(|subject| {
         let standing = standing(&amp, subject);
-        Candidate { rank: Reverse(standing), subject, reason: standing.rounded() }
+        Candidate { rank: Reverse(standing), has_claim: true, subject, reason: standing.rounded() }
     });
-    amp.place(scene, ranked.collect(), Rest::OnSlow)
+    amp.place(scene, ranked.collect(), Rest::After)
 }

@@ -98,21 +98,32 @@ fn parameters_that_are_given_win_over_common_ones() {
 }
 
 #[test]
-fn pa_answers_a_number_of_runnable_threads_once() {
-    let mut policy = build("pa").unwrap();
-    let machine = MachineModel::from(Topology::synthetic("core:2 pu:1").unwrap());
-    let mut answers = |count, only| {
-        let event = Event::TlpChanged(RunnableThreads { app: AppId(0), count, only });
-        policy.answers(&Scene {
-            now: Time(0),
-            cause: Cause::Events(&[event]),
-            machine: &machine,
-            allowed: &machine.topology.allowed,
-            threads: &[],
-            applications: &BTreeMap::new(),
-        })
-    };
+fn the_parallelism_of_an_application_is_answered_once_and_its_rest_where_others_are_kept_away() {
     let only = |tid| Some(ThreadId { tid, generation: 0 });
-    let told = [(1, only(1)), (1, only(1)), (1, only(2)), (0, None), (1, only(2)), (0, None)];
-    assert_eq!(told.map(|(count, only)| answers(count, only)), [true, false, true, false, false, false]);
+    let reports = [(1, only(1)), (1, only(1)), (1, only(2)), (0, None), (1, only(2)), (0, None)];
+    for (claims, expected) in [
+        (Claims::Weights, [true, false, true, false, false, false]),
+        (Claims::Masks, [true, false, true, true, true, true]),
+    ] {
+        for name in ["pa", "mintlp"] {
+            let mut policy = build(name).unwrap();
+            let machine = MachineModel::from(Topology::synthetic("core:2 pu:1").unwrap());
+            let mut answers = |count, only| {
+                let app = AppId(0);
+                let exact = true;
+                let runnable = Some(count);
+                let view = ApplicationView { tlp_mean: 1.0, sequential_fraction: None, exact, runnable };
+                policy.answers(&Scene {
+                    now: Time(0),
+                    cause: Cause::Events(&[Event::TlpChanged(RunnableThreads { app, count, only })]),
+                    machine: &machine,
+                    allowed: &machine.topology.allowed,
+                    claims,
+                    threads: &[],
+                    applications: &[(app, view)].into(),
+                })
+            };
+            assert_eq!(reports.map(|(count, only)| answers(count, only)), expected, "{name}, {claims:?}");
+        }
+    }
 }

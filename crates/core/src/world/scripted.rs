@@ -11,7 +11,7 @@ use crate::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, PmuReading,
     RunnableThreads, SampleReading, Standing, ThreadReading,
 };
-use crate::plan::{Action, Change, Outcome, OutcomeKind};
+use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::time::Time;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -103,6 +103,7 @@ pub struct ScriptedWorld {
     threads: Vec<(ScriptedThread, State)>,
     applications: BTreeMap<AppId, ApplicationReading>,
     outcomes: Vec<Outcome>,
+    has_weights: bool,
     tells_events: bool,
     kinds: Vec<EventKind>,
     /// The events to report, and the state that was last reported.
@@ -160,6 +161,7 @@ impl ScriptedWorld {
             threads,
             applications,
             outcomes: Vec::new(),
+            has_weights: false,
             tells_events: false,
             kinds: Vec::new(),
             events: Vec::new(),
@@ -176,6 +178,11 @@ impl ScriptedWorld {
     /// Makes the world report events of the subscribed kinds.
     pub fn with_events(self) -> Self {
         Self { tells_events: true, ..self }
+    }
+
+    /// Lets the machine accept every weight. They change nothing there.
+    pub fn with_weights(self) -> Self {
+        Self { has_weights: true, ..self }
     }
 
     /// Returns where each living thread is bound now, by its index in the script.
@@ -408,6 +415,9 @@ impl World for ScriptedWorld {
                     if thread.standing == Standing::Inherited {
                         thread.standing = Standing::Free;
                     }
+                    OutcomeKind::Done
+                }
+                (change, _) if self.has_weights && change.setting_kind() == Some(SettingKind::Weight) => {
                     OutcomeKind::Done
                 }
                 (Change::Set(_) | Change::Reset(_), _) => OutcomeKind::Unsupported,
