@@ -16,6 +16,7 @@ use super::masks::Masks;
 use super::members::ByParentage;
 use super::restore::{Remains, restore};
 use super::runtimes::Runtimes;
+use super::thread_weight;
 use super::turns::Turns;
 use super::weights::Weights;
 use super::word::Memories;
@@ -36,6 +37,11 @@ const WITHIN: Duration = Duration::from_millis(300);
 
 /// The same limit without a guardian.
 const WITHIN_ALONE: Duration = Duration::from_secs(5);
+
+/// Returns whether any thread's weight can be changed, and changed back.
+pub fn may_change_weights() -> bool {
+    thread_weight::may_lower_all()
+}
 
 /// Changes threads in all ways that there are, and restores everything; see the module documentation.
 pub struct Actuators {

@@ -4,8 +4,10 @@ use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::session::attached::{self, Targets};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest, team_size};
 use crate::{report_file, whole_file};
-use anyhow::Result;
+use anyhow::{Result, bail};
+use corewise_binding::actuators;
 use corewise_core::engine::EngineConfig;
+use corewise_core::policy::Claims;
 use corewise_core::report::{WaitsReport, headline_of_unwatched};
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Mitigations;
@@ -82,6 +84,11 @@ pub struct Run {
     /// all programs under corewise slower together (docs/waits.md)
     #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     guard: OnOff,
+    /// How the threads with a claim to fast PEs come first there, under policies for fast and slow PEs: by a
+    /// larger weight (weights), so that others may use a fast PE whenever they do not; or by keeping others on
+    /// the slow PEs while they run (masks). By default weights, if they may be changed (CAP_SYS_NICE)
+    #[arg(long, value_enum, value_name = "weights|masks", hide_possible_values = true)]
+    claims: Option<ClaimsBy>,
     /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,
@@ -98,6 +105,13 @@ pub struct Run {
 enum OnOff {
     On,
     Off,
+}
+
+/// How claims to fast PEs are enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ClaimsBy {
+    Weights,
+    Masks,
 }
 
 /// What to do about busy-waiting.
@@ -122,6 +136,23 @@ impl Waits {
 }
 
 impl Run {
+    /// Returns how claims to fast PEs are enforced.
+    fn claims(&self, policy: &str, notes: &mut Vec<String>) -> Result<Claims> {
+        let may_weigh = actuators::may_change_weights();
+        match self.claims {
+            Some(ClaimsBy::Weights) if !may_weigh => bail!(
+                "--claims weights: changing weights back needs CAP_SYS_NICE; use --claims masks, or run as root"
+            ),
+            Some(ClaimsBy::Masks) => return Ok(Claims::Masks),
+            Some(ClaimsBy::Weights) | None if may_weigh => return Ok(Claims::Weights),
+            Some(ClaimsBy::Weights) | None => {}
+        }
+        if Claims::are_made_by(policy) {
+            notes.push("claims to fast PEs are enforced by masks, as weights may not be changed".to_owned());
+        }
+        Ok(Claims::Masks)
+    }
+
     /// Runs the command; returns its exit status.
     pub fn execute(self) -> Result<ExitStatus> {
         self.report.iter().try_for_each(|path| report_file::check(path))?;
@@ -137,6 +168,7 @@ impl Run {
         // Any seed will do: nobody tries to exploit the order of the epochs.
         let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
         let mut notes = Vec::new();
+        let claims = self.claims(policy.name(), &mut notes)?;
         let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
         let team_size = may_choose.then(|| team_size::choose(&mut notes)).flatten();
         let request = SessionRequest {
@@ -146,7 +178,12 @@ impl Run {
             team_size,
             policy,
             policy_keeper: keeper.get(),
-            config: EngineConfig { mitigations: self.waits.mitigations(), guard, ..self.policy.config() },
+            config: EngineConfig {
+                claims,
+                mitigations: self.waits.mitigations(),
+                guard,
+                ..self.policy.config()
+            },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             output: Output::Own,
