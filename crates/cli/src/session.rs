@@ -24,6 +24,7 @@ use corewise_sys::launch::{self, LaunchError, Output, Waiting};
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
+use corewise_topology as topology;
 use corewise_topology::host;
 use std::cell::{Cell, OnceCell};
 use std::ffi::OsString;
@@ -100,6 +101,11 @@ impl Machine {
         }
         let model = self.options.model()?;
         Ok(self.model.get_or_init(|| model))
+    }
+
+    /// Returns whether its PEs are of one kind, by what is known instantly.
+    fn is_of_one_kind(&self) -> bool {
+        self.model.get().map_or_else(topology::is_of_one_kind, |model| model.topology.kinds.len() <= 1)
     }
 }
 

@@ -59,3 +59,22 @@ fn a_pe_is_not_made_so_slow_that_the_machine_would_hang() {
         assert!(said.contains(words), "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn kinds_that_do_not_divide_the_pes_are_refused_before_the_command_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let ran = directory.path().join("ran");
+    let command = ["--", "touch", ran.to_str().unwrap()];
+    for (arguments, status, words) in [
+        (&["--fast", "4095"][..], 125, "the fast PEs: `4095`"),
+        (&["--fast", "N"], 125, "are all fast"),
+        (&["--fast", ""], 125, "is empty"),
+        (&["--fast", "pu:0", "--slow", "pu:0"], 125, "both fast and slow"),
+        (&["--slow", "0"], 2, "--fast <CPUS>"),
+        (&["--fast", "0", "--profile", "profile.json"], 2, "--profile"),
+    ] {
+        let (found, said) = refusal(&[&["run"], arguments, &command].concat());
+        assert!(found == status && said.contains(words), "{arguments:?}: {found}, {said}");
+    }
+    assert!(!ran.exists(), "the command ran");
+}

@@ -89,6 +89,12 @@ pub struct ThisMachine {
     /// Schedule by how this machine behaves: a machine profile by `corewise calibrate`
     #[arg(long, value_name = "FILE", conflicts_with = "fpu_modules")]
     profile: Option<PathBuf>,
+    /// These PEs are faster than the others, where the machine does not report it: 0-3, core:0 (docs/topo.md)
+    #[arg(long, value_name = "CPUS", conflicts_with = "profile")]
+    fast: Option<String>,
+    /// With --fast: the slow PEs; they and the fast ones are all PEs
+    #[arg(long, value_name = "CPUS", requires = "fast")]
+    slow: Option<String>,
     #[command(flatten)]
     modules: FpuModules,
 }
@@ -174,14 +180,17 @@ impl OtherMachine {
 }
 
 impl ThisMachine {
-    /// Returns whether no file describes the machine.
+    /// Returns whether no option describes the machine.
     pub fn is_as_found(&self) -> bool {
-        self.profile.is_none() && self.modules.fpu_modules.is_none()
+        self.profile.is_none() && self.fast.is_none() && self.modules.fpu_modules.is_none()
     }
 
     /// Returns the model of this machine, with the PEs that may be used now.
     pub fn model(&self) -> Result<MachineModel> {
-        let live = self.modules.live()?;
+        let mut live = self.modules.live()?;
+        if let Some(fast) = &self.fast {
+            live = live.with_stated_kinds(fast, self.slow.as_deref())?;
+        }
         let Some(path) = &self.profile else { return Ok(live.into()) };
         let profile = profile_file::read(path)?;
         if profile.reported.pes != live.pes {

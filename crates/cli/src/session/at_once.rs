@@ -23,7 +23,6 @@ use corewise_live::{Application, Ends, Processes};
 use corewise_render::terminal::{describe_error, message};
 use corewise_sys::signals::Signals;
 use corewise_sys::{affinity, launch};
-use corewise_topology as topology;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +35,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     request.act &= !nested(&mut notes);
     let mitigations = &mut request.config.mitigations;
-    mitigations.spin &= request.act && topology::is_of_one_kind() && !user_decides_waits(&mut notes);
+    mitigations.spin &= request.act && request.machine.is_of_one_kind() && !user_decides_waits(&mut notes);
     mitigations.turns &= request.act;
     let variables = request.variables(&mut notes);
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;

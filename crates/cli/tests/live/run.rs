@@ -440,6 +440,18 @@ fn what_a_profile_corrects_is_told() {
 }
 
 #[test]
+fn stated_kinds_are_those_that_the_policy_uses() {
+    needs!(TwoPes);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let record = ["--policy", "mintlp", "--fast", "pu:0", "--record", file.path().to_str().unwrap()];
+    let report = report_of(&record, &["true"]);
+    assert!(!report["verdict"].to_string().contains("speed of the PEs"), "{}", report["verdict"]);
+    let replayed = corewise().args(["replay", "--policy", "mintlp"]).arg(file.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&replayed.stdout).into_owned();
+    assert!(replayed.status.success() && !said.contains("speed of the PEs"), "{said}");
+}
+
+#[test]
 fn two_runs_do_not_choose_the_same_pe() {
     needs!(TwoPes, Perf);
     let (directory, modules) = shared_fpu();

@@ -12,12 +12,14 @@ mod check;
 mod draw;
 pub mod kinds;
 mod locate;
+mod stated;
 mod summary;
 mod synthetic;
 
 pub use check::TopologyError;
 pub use draw::size;
 pub use locate::LocateError;
+pub use stated::StatedKindsError;
 pub use summary::{KindSummary, Summary};
 pub use synthetic::SyntheticError;
 
