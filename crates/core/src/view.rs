@@ -91,6 +91,8 @@ pub struct ApplicationView {
     pub exact: bool,
     /// The number of threads that are runnable at this instant, if the world reports every change.
     pub runnable: Option<u32>,
+    /// The only one, if there is exactly one and the world can identify it.
+    pub only: Option<ThreadId>,
 }
 
 impl Usage {
@@ -202,6 +204,7 @@ impl ApplicationView {
                 .then(|| (change(|r| r.sequential_ns) as f64 / active_ns as f64).min(1.0)),
             exact: later.exact,
             runnable: None,
+            only: None,
         }
     }
 }

@@ -113,7 +113,9 @@ impl Intake {
         for reading in readings {
             let mut window = windows.remove(&reading.app).unwrap_or_default();
             let mut view = window.take(reading, self.before, self.now, config.window);
-            view.runnable = self.runnable.get(&reading.app).map(|runnable| runnable.count);
+            if let Some(runnable) = self.runnable.get(&reading.app) {
+                (view.runnable, view.only) = (Some(runnable.count), runnable.only);
+            }
             self.applications.insert(reading.app, view);
             self.application_windows.insert(reading.app, window);
         }
@@ -125,7 +127,7 @@ impl Intake {
         runnable.only = runnable.only.filter(|&thread| self.subject(thread).is_some());
         // An application that is not known yet comes with the next observation.
         if let Some(view) = self.applications.get_mut(&runnable.app) {
-            view.runnable = Some(runnable.count);
+            (view.runnable, view.only) = (Some(runnable.count), runnable.only);
             self.runnable.insert(runnable.app, runnable);
         }
     }

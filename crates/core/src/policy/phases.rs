@@ -4,11 +4,11 @@
 //! barrier the last thread to arrive is alone for a moment, too. A policy that takes this for a phase moves
 //! threads at every barrier, and takes the fast PE from those that need it.
 //!
-//! Approach: an application is as parallel as at its most parallel instant of the last [`LASTS`], so a
-//! parallel phase begins at once and a sequential one counts when it has lasted. To wait that long before a
-//! phase of unknown length is acted on costs at most twice what knowing it would (rent or buy, Karlin et al.,
-//! SODA'90). Where the sequential phases of an application were mostly longer so far, the next one is
-//! expected to be, too, and counts at once. If such an expectation is wrong a few times, it is given up.
+//! Approach: an application is as parallel as at its most parallel instant of the last [`PATIENCE`]. So a
+//! parallel phase begins at once, and a sequential one counts when it has lasted. Where it can be expected, it
+//! counts at once: real sequential phases are the work of one certain thread, the end of a barrier is that of
+//! whichever thread comes last. So what is expected follows from how many of the application's phases were
+//! worth a move and the work of the same thread as the phase before. An expectation that fails is given up.
 //!
 //! Source: the paper swaps threads periodically "instead of reacting to those transitions immediately" (Saez
 //! et al., CF'10, §2.1), for the same reason; the expectation is ours.
@@ -19,17 +19,25 @@
 use super::claims::Claims;
 use super::{Cause, Scene};
 use crate::ids::{AppId, ThreadId};
-use crate::observe::{Event, RunnableThreads};
+use crate::observe::Event;
 use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// How long a phase must last to be worth moving a thread: the scheduling tick of the paper, in which its
 /// scheduler swaps (§2.1). A move there and back costs some reactions of 2 ms and cold caches.
-const LASTS: Duration = Duration::from_millis(10);
+const WORTH: Duration = Duration::from_millis(10);
+
+/// How long an unexpected phase must last to count: ten times that, so that a phase that ends right after the
+/// move has cost a tenth.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The weight of the last phase in what is expected of the next one.
 const LEARNING: f64 = 0.25;
+
+/// The share of phases from which on the next one is expected: of threads that come last by chance, hardly
+/// any is the same five times in a row.
+const EXPECTED: f64 = 0.75;
 
 /// The phases of all applications.
 #[derive(Debug, Default)]
@@ -39,26 +47,34 @@ pub struct Phases(BTreeMap<AppId, Phase>);
 #[derive(Debug)]
 struct Phase {
     /// Numbers of runnable threads, falling, each with the time when the application last had as many. The
-    /// last one is the present number; earlier ones count for [`LASTS`].
+    /// last one is the present number; earlier ones count for [`PATIENCE`].
     falling: VecDeque<(usize, Time)>,
-    /// Since when only one thread is runnable, if more were before.
+    /// Since when at most one thread is runnable, if more were before.
     alone_since: Option<Time>,
-    /// The expected share of sequential phases that last.
-    lasting: f64,
-    /// Whether the present sequential phase counts, because it was expected to last or has lasted.
-    is_sequential: bool,
+    /// The thread whose work the last phase was.
+    alone: Option<ThreadId>,
+    /// The share of phases that were worth a move and the work of the same thread as the phase before.
+    usual: f64,
+    /// Whether the present sequential phase was expected.
+    is_expected: bool,
     /// Its only runnable thread as last reported.
     only: Option<ThreadId>,
 }
 
 impl Phase {
     fn new(count: usize, now: Time) -> Phase {
-        let falling = [(count, now)].into();
-        Phase { falling, alone_since: None, lasting: 0.0, is_sequential: false, only: None }
+        Phase {
+            falling: [(count, now)].into(),
+            alone_since: None,
+            alone: None,
+            usual: 0.0,
+            is_expected: false,
+            only: None,
+        }
     }
 
-    /// Takes in the present number of runnable threads.
-    fn take(&mut self, count: usize, now: Time) {
+    /// Takes in the present number of runnable threads, and the only one.
+    fn take(&mut self, count: usize, only: Option<ThreadId>, now: Time) {
         let before = self.present();
         if let Some(last) = self.falling.back_mut() {
             last.1 = now;
@@ -70,24 +86,31 @@ impl Phase {
         match (before, count) {
             (2.., 0..=1) => {
                 self.alone_since = Some(now);
-                self.is_sequential = self.lasting > 0.5;
+                self.is_expected = self.usual > EXPECTED;
             }
             (_, 2..) => {
                 if let Some(since) = self.alone_since.take() {
-                    let lasted = f64::from(u8::from(now.since(since) >= LASTS));
-                    self.lasting += (lasted - self.lasting) * LEARNING;
+                    self.learn(now.since(since));
                 }
-                self.is_sequential = false;
+                self.is_expected = false;
             }
             _ => {}
         }
+        self.only = only.or(self.only);
         self.expire(now);
+    }
+
+    /// Takes in how long a sequential phase was.
+    fn learn(&mut self, length: Duration) {
+        let is_usual = length >= WORTH && self.only.is_some() && self.only == self.alone;
+        self.alone = self.only;
+        self.usual += (f64::from(u8::from(is_usual)) - self.usual) * LEARNING;
     }
 
     /// Forgets numbers that are too long ago.
     fn expire(&mut self, now: Time) {
         while self.falling.len() > 1
-            && self.falling.front().is_some_and(|(_, last)| now.since(*last) >= LASTS)
+            && self.falling.front().is_some_and(|(_, last)| now.since(*last) >= PATIENCE)
         {
             self.falling.pop_front();
         }
@@ -98,18 +121,19 @@ impl Phase {
     }
 
     fn width(&self) -> usize {
-        if self.is_sequential { 1 } else { self.falling.front().map_or(0, |(count, _)| *count) }
+        if self.is_expected { 1 } else { self.falling.front().map_or(0, |(count, _)| *count) }
     }
 
     /// Returns when the width changes if nothing happens.
     fn due(&self) -> Option<Time> {
-        let is_waiting = self.falling.len() > 1 && !self.is_sequential;
-        self.falling.front().filter(|_| is_waiting).map(|(_, last)| *last + LASTS)
+        let is_waiting = self.falling.len() > 1 && !self.is_expected;
+        self.falling.front().filter(|_| is_waiting).map(|(_, last)| *last + PATIENCE)
     }
 }
 
 impl Phases {
-    /// Takes in the present parallelism of all applications. Returns whether that of any has changed.
+    /// Takes in the present parallelism of all applications. Returns whether that of any has changed, or the
+    /// thread whose work a sequential phase is.
     pub fn follow(&mut self, scene: &Scene<'_>) -> bool {
         let known = self.0.len();
         self.0.retain(|app, _| scene.applications.contains_key(app));
@@ -120,12 +144,15 @@ impl Phases {
                 is_new = true;
                 Phase::new(count, scene.now)
             });
-            let before = phase.width();
+            let before = (phase.width(), phase.only, phase.present() == 0);
             match view.runnable {
-                Some(_) => phase.take(count, scene.now),
+                Some(_) => phase.take(count, view.only, scene.now),
                 None => *phase = Phase::new(count, scene.now),
             }
-            is_new |= phase.width() != before;
+            // Where others are kept from the PE of a thread, it matters whether that works, too.
+            let is_other =
+                phase.only != before.1 || scene.claims == Claims::Masks && (phase.present() == 0) != before.2;
+            is_new |= phase.width() != before.0 || phase.width() <= 1 && is_other;
         }
         is_new
     }
@@ -146,32 +173,9 @@ impl Phases {
     pub fn answer(&mut self, scene: &Scene<'_>) -> bool {
         let Cause::Events(events) = scene.cause else { return true };
         let mut is_new = self.follow(scene);
-        for event in events {
-            is_new |= match event {
-                Event::TlpChanged(runnable) => self.is_another(runnable, scene.claims),
-                Event::Hint { .. } | Event::AllowedChanged(_) => true,
-                // Their effects are reported by the events above or by the next observation.
-                Event::ThreadStarted(_)
-                | Event::ThreadEnded(_)
-                | Event::ThreadRenamed { .. }
-                | Event::Process(_) => false,
-            };
-        }
+        // The effects of others are reported by these or by the next observation.
+        is_new |= events.iter().any(|event| matches!(event, Event::Hint { .. } | Event::AllowedChanged(_)));
         is_new
-    }
-
-    /// Returns whether another thread than before is the one that works in a sequential phase. Where others
-    /// are kept from its PE, whether it works at all matters, too.
-    fn is_another(&mut self, runnable: &RunnableThreads, claims: Claims) -> bool {
-        let Some(phase) = self.0.get_mut(&runnable.app).filter(|phase| phase.width() <= 1) else {
-            return false;
-        };
-        let is_rest = runnable.count == 0;
-        let same = phase.only == runnable.only || is_rest && claims == Claims::Weights;
-        if !same {
-            phase.only = runnable.only;
-        }
-        !same
     }
 }
 
@@ -179,18 +183,21 @@ impl Phases {
 mod tests {
     use super::*;
 
-    /// Draws the width of an application once per 5 ms, from its number of runnable threads in each
-    /// millisecond from 0 on, given as (milliseconds, number).
-    fn widths(counts: &[(u64, usize)]) -> String {
+    const MAIN: u32 = 1;
+
+    /// Draws the width of an application once per 20 ms, from the number of its runnable threads for some
+    /// milliseconds each, and the only one.
+    fn widths(counts: &[(u64, usize, u32)]) -> String {
         let ms = |ms| Time(ms * 1_000_000);
         let mut phase = Phase::new(counts[0].1, ms(0));
         let mut drawn = String::new();
         let mut at = 0;
-        for &(duration, count) in counts {
-            phase.take(count, ms(at));
+        for &(duration, count, only) in counts {
+            let only = (count == 1).then_some(ThreadId { tid: only, generation: 0 });
+            phase.take(count, only, ms(at));
             for now in at..at + duration {
                 phase.expire(ms(now));
-                if now % 5 == 0 {
+                if now % 20 == 0 {
                     drawn.push_str(&phase.width().to_string());
                 }
             }
@@ -199,45 +206,49 @@ mod tests {
         drawn
     }
 
+    /// Phases of 60 ms that belong to the main thread, after parallel ones of 40 ms.
+    fn sequential(times: usize) -> Vec<(u64, usize, u32)> {
+        [(40, 4, 0), (60, 1, MAIN)].repeat(times)
+    }
+
     #[test]
     fn the_end_of_a_barrier_is_no_sequential_phase() {
-        let barriers = [(20, 4), (1, 3), (1, 2), (3, 1)].repeat(4);
-        assert_eq!(widths(&barriers), "44444".repeat(4));
+        let barriers = |tail| (0..8).flat_map(move |last| [(40, 4, 0), (10, 2, 0), (tail, 1, last)]);
+        assert_eq!(widths(&barriers(50).collect::<Vec<_>>()), "44444".repeat(8));
+        assert_eq!(widths(&barriers(10).collect::<Vec<_>>()), "444".repeat(8));
     }
 
     #[test]
     fn a_sequential_phase_counts_when_it_has_lasted_and_a_parallel_one_at_once() {
-        assert_eq!(widths(&[(20, 4), (30, 1), (20, 4)]), format!("{}{}{}", "4444", "441111", "4444"));
+        assert_eq!(widths(&[(40, 4, 0), (200, 1, MAIN), (40, 4, 0)]), "44444441111144");
     }
 
     #[test]
-    fn phases_that_mostly_lasted_are_expected_to_last() {
-        let drawn = widths(&[(20, 4), (30, 1)].repeat(5));
-        assert_eq!(drawn, ["4444441111".repeat(3), "4444111111".repeat(2)].concat());
+    fn phases_that_are_always_the_work_of_one_thread_are_expected() {
+        // The first one is the work of no known thread, the next five confirm it.
+        assert_eq!(widths(&sequential(8)), ["44444".repeat(6), "44111".repeat(2)].concat());
     }
 
     #[test]
-    fn expectations_that_were_wrong_are_given_up() {
-        let lasting = [(20, 4), (30, 1)].repeat(4);
-        let short = [(20, 4), (5, 1)].repeat(4);
-        let drawn = widths(&[lasting, short].concat());
-        assert_eq!(drawn[30..], ["4444111111", "44441", "44441", "44444", "44444"].concat());
+    fn an_expectation_that_fails_is_given_up() {
+        let short = [(55, 4, 0), (5, 1, MAIN)].repeat(3);
+        let drawn = widths(&[sequential(7), short, sequential(2)].concat());
+        assert_eq!(drawn[30..], ["44111", "444".repeat(3).as_str(), "44444", "44444"].concat());
     }
 
     #[test]
-    fn threads_that_are_never_all_at_work_make_the_application_as_wide_as_their_maximum() {
-        // One of three threads rests most of the time.
-        assert_eq!(widths(&[(5, 3), (5, 2)].repeat(4)), "33333333");
-        assert_eq!(widths(&[(5, 3), (15, 2)].repeat(2)), "33323332");
+    fn threads_that_are_seldom_all_at_work_make_the_application_as_wide_as_their_maximum() {
+        assert_eq!(widths(&[(20, 3, 0), (60, 2, 0)].repeat(3)), "333333333333");
+        assert_eq!(widths(&[(20, 3, 0), (140, 2, 0)].repeat(2)), "3333332233333322");
     }
 
     #[test]
     fn the_time_when_a_phase_will_have_lasted_is_known() {
         let mut phase = Phase::new(4, Time(0));
         assert_eq!(phase.due(), None);
-        phase.take(1, Time(3_000_000));
-        assert_eq!(phase.due(), Some(Time(3_000_000) + LASTS));
-        phase.expire(Time(13_000_000));
+        phase.take(1, None, Time(3_000_000));
+        assert_eq!(phase.due(), Some(Time(3_000_000) + PATIENCE));
+        phase.expire(Time(103_000_000));
         assert_eq!((phase.width(), phase.due()), (1, None));
     }
 }

@@ -112,7 +112,8 @@ fn the_parallelism_of_an_application_is_answered_once_and_its_rest_where_others_
                 let app = AppId(0);
                 let exact = true;
                 let runnable = Some(count);
-                let view = ApplicationView { tlp_mean: 1.0, sequential_fraction: None, exact, runnable };
+                let view =
+                    ApplicationView { tlp_mean: 1.0, sequential_fraction: None, exact, runnable, only };
                 policy.answers(&Scene {
                     now: Time(0),
                     cause: Cause::Events(&[Event::TlpChanged(RunnableThreads { app, count, only })]),

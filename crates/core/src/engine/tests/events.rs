@@ -121,7 +121,7 @@ fn a_sequential_phase_gets_the_fast_pe_when_it_has_lasted() {
     };
     for name in ["pa", "mintlp"] {
         let moved = moved(name);
-        assert!(moved.contains(&(2410, id(3))), "{name}: {moved:?}");
+        assert!(moved.contains(&(2500, id(3))), "{name}: {moved:?}");
         let during = moved.iter().filter(|(at, _)| (2000..3000).contains(at)).count();
         assert!(during <= 2, "{name}: the phase costs one swap and its end one at most: {moved:?}");
     }
