@@ -127,6 +127,32 @@ fn a_sequential_phase_gets_the_fast_pe_when_it_has_lasted() {
     }
 }
 
+/// A single-threaded application blocks for a moment beside a highly parallel one.
+#[test]
+fn what_is_kept_from_the_fast_pe_by_masks_gets_it_back_while_the_claimant_blocks() {
+    let mut threads = vec![ScriptedThread::steady(0.0); 5];
+    threads[0].blocked = vec![Time(2_400_000_000)..Time(2_700_000_000)];
+    threads[1..].iter_mut().for_each(|thread| thread.app = AppId(1));
+    let topology = machine_of_kinds("core:4 pu:1", &[("fast", "0"), ("slow", "1-3")]);
+    for name in ["pa", "mintlp"] {
+        let allowed = vec![(Time(0), topology.allowed.clone())];
+        let mut world = ScriptedWorld::new(allowed, threads.clone(), second(4)).with_events();
+        let policy = policy::build(name).unwrap();
+        let mut engine = Engine::new(topology.clone(), policy, EngineConfig::default());
+        let mut kept = Vec::new();
+        control_loop(&mut world, &mut engine, |input, _, engine| {
+            let others = engine.present().bound.iter().filter(|(thread, _)| **thread != id(0));
+            let of_now = (input.at().0 / 1_000_000, others.count());
+            if kept.last().is_none_or(|(_, before)| *before != of_now.1) {
+                kept.push(of_now);
+            }
+        })
+        .unwrap();
+        let between = kept.iter().filter(|(at, _)| (2000..3000).contains(at)).copied();
+        assert_eq!(between.collect::<Vec<_>>(), [(2400, 0), (2700, 4)], "{name}: {kept:?}");
+    }
+}
+
 /// The phase begins before the first observation, which finds one thread with an inherited mask.
 #[test]
 fn whoever_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
