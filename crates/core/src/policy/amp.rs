@@ -143,10 +143,10 @@ impl Amp {
         subject.assignment.as_ref().is_some_and(|assignment| assignment.pes.is_subset(&self.slow))
     }
 
-    /// Returns the threads on fast PEs that have reported that they spin. They do no useful work there, but
+    /// Returns the threads on fast PEs that spin. They do no useful work there, but
     /// moving them gains nothing as long as no other thread wants their place.
     pub fn spinning_on_fast<'a>(&self, scene: &Scene<'a>) -> Vec<&'a Subject> {
-        let spins = |subject: &&Subject| subject.placeable && subject.runnable && subject.hints.spinning;
+        let spins = |subject: &&Subject| subject.placeable && subject.runnable && subject.spins();
         scene.threads.iter().filter(spins).filter(|subject| self.on_fast(subject)).collect()
     }
 
@@ -286,7 +286,7 @@ pub fn candidates<'a>(scene: &Scene<'a>) -> impl Iterator<Item = &'a Subject> + 
 }
 
 fn is_candidate(subject: &Subject) -> bool {
-    subject.placeable && subject.runnable && !subject.hints.spinning
+    subject.placeable && subject.runnable && !subject.spins()
 }
 
 /// How many more threads each fast PE takes.

@@ -116,6 +116,22 @@ pub struct Subject {
     pub assignment: Option<Assignment>,
 }
 
+/// From this share of spinning samples on, a thread spins: it has hardly anything else to do.
+const SPINS_MIN: f64 = 0.75;
+
+impl Subject {
+    /// Returns whether the thread only waits for others while it runs: its runtime library says so, or its
+    /// samples show it.
+    pub fn spins(&self) -> bool {
+        self.hints.spinning || self.is_seen_spinning()
+    }
+
+    /// Returns whether the samples of the last window show that the thread only waits for others.
+    fn is_seen_spinning(&self) -> bool {
+        self.view.usage.spin.is_some_and(|spin| spin.value >= SPINS_MIN)
+    }
+}
+
 /// A scheduling policy.
 pub trait Policy {
     /// Returns the name as users write it, with the parameters that they gave.

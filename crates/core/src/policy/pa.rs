@@ -16,7 +16,7 @@
 //! - HP, highly parallel: of an application whose number of runnable threads exceeds `hp_threshold`. They run
 //!   on slow PEs, unless a fast one is left over.
 //!
-//! A thread that has reported that it spins does no useful work: it is a candidate to leave its fast PE
+//! A thread that has reported that it spins, or is seen spinning, does no useful work: it is a candidate to leave its fast PE
 //! (§2.2.1, "marks this thread as a candidate for migration to slow cores"). It keeps the PE until an SP,
 //! master or MP thread wants it; HP threads have no claim and are not swapped in for it: "this approach
 //! avoids premature migrations". A thread that spins on a slow PE gets no fast one.

@@ -13,11 +13,14 @@
 //! Source: the paper swaps threads periodically "instead of reacting to those transitions immediately" (Saez
 //! et al., CF'10, §2.1), for the same reason; the expectation is ours.
 //!
-//! Limits: where the world does not report every change, the number of runnable threads is the rounded mean
+//! Threads whose samples show that they spin do no work and do not count, as if their runtime library had said
+//! so (§2.2.1).
+//!
+//! Limits: spinning is seen only where it lasts for most of a window. Where the world does not report every change, the number of runnable threads is the rounded mean
 //! of the last window, and nothing is known of shorter phases.
 
 use super::claims::Claims;
-use super::{Cause, Scene};
+use super::{Cause, Scene, Subject};
 use crate::ids::{AppId, ThreadId};
 use crate::observe::Event;
 use crate::time::Time;
@@ -138,8 +141,10 @@ impl Phases {
         let known = self.0.len();
         self.0.retain(|app, _| scene.applications.contains_key(app));
         let mut is_new = self.0.len() != known;
+        let spinning = spinning(scene);
         for (&app, view) in scene.applications {
             let count = view.runnable.map_or(view.tlp_mean.round() as usize, |count| count as usize);
+            let count = count.saturating_sub(spinning.get(&app).copied().unwrap_or(0)).max(count.min(1));
             let phase = self.0.entry(app).or_insert_with(|| {
                 is_new = true;
                 Phase::new(count, scene.now)
@@ -177,6 +182,17 @@ impl Phases {
         is_new |= events.iter().any(|event| matches!(event, Event::Hint { .. } | Event::AllowedChanged(_)));
         is_new
     }
+}
+
+/// Returns how many threads of each application spin although they count as runnable. (Those whose runtime
+/// library says so do not count.)
+fn spinning(scene: &Scene<'_>) -> BTreeMap<AppId, usize> {
+    let mut spinning = BTreeMap::new();
+    let seen = |subject: &&Subject| subject.runnable && !subject.hints.spinning && subject.is_seen_spinning();
+    for subject in scene.threads.iter().filter(seen) {
+        *spinning.entry(subject.view.app).or_default() += 1;
+    }
+    spinning
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::ids::ThreadId;
-use crate::observe::RunnableThreads;
-use crate::topology::Topology;
+use crate::observe::{RunnableThreads, Standing};
+use crate::topology::{CpuKind, Topology};
+use crate::view::{Estimate, Source, Usage};
 
 fn error(text: &str) -> String {
     text.parse::<PolicySpec>().expect_err(text).to_string()
@@ -127,4 +128,67 @@ fn the_parallelism_of_an_application_is_answered_once_and_its_rest_where_others_
             assert_eq!(reports.map(|(count, only)| answers(count, only)), expected, "{name}, {claims:?}");
         }
     }
+}
+
+#[test]
+fn threads_that_are_seen_spinning_count_as_if_they_had_said_so() {
+    // Three of the four threads of application 0 spin while the first works; application 1 has two threads.
+    let machine = machine_of_two_kinds();
+    let share = |value| Some(Estimate { value, confidence: 1.0, source: Source::Samples });
+    let subject = |index: u32| {
+        let spin = share(if (1..4).contains(&index) { 0.9 } else { 0.1 });
+        let view = ThreadView {
+            thread: ThreadId { tid: index, generation: 0 },
+            app: AppId(u32::from(index >= 4)),
+            runnable_share: 1.0,
+            last_pe: None,
+            standing: Standing::Free,
+            permitted: Arc::new(machine.topology.allowed.clone()),
+            usage: Usage { spin, ..Usage::default() },
+        };
+        Subject {
+            view,
+            name: "test".into(),
+            runnable: true,
+            hints: Hints::default(),
+            fpu_class: FpuClass::Unknown,
+            placeable: true,
+            resident: false,
+            assignment: None,
+        }
+    };
+    let threads: Vec<Subject> = (0..6).map(subject).collect();
+    let view = |count| ApplicationView {
+        tlp_mean: 1.0,
+        sequential_fraction: None,
+        exact: true,
+        runnable: Some(count),
+        only: None,
+    };
+    let scene = Scene {
+        now: Time(0),
+        cause: Cause::Interval,
+        machine: &machine,
+        allowed: &machine.topology.allowed,
+        claims: Claims::Weights,
+        threads: &threads,
+        applications: &[(AppId(0), view(4)), (AppId(1), view(2))].into(),
+    };
+    for name in ["pa:hp_threshold=1", "mintlp"] {
+        let placement = build(name).unwrap().place(&scene);
+        let bound: Vec<u32> = placement.bound.keys().map(|thread| thread.tid).collect();
+        assert_eq!(bound, [0], "{name}");
+    }
+}
+
+fn machine_of_two_kinds() -> MachineModel {
+    let mut topology = Topology::synthetic("core:4 pu:1").unwrap();
+    let kind = |name: &str, pes: &str| CpuKind {
+        name: name.to_owned(),
+        pes: pes.parse().unwrap(),
+        evidence: Vec::new(),
+        speed: None,
+    };
+    topology.kinds = vec![kind("fast", "0"), kind("slow", "1-3")];
+    MachineModel::from(topology)
 }
