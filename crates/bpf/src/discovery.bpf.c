@@ -11,9 +11,10 @@
  * is a new process of one in `parents` (corewise, of the command that it starts); or when its process is
  * in `adopted` while `adopt` runs (one that ran already; if corewise has started it, with all that it did
  * before). When it wakes up and when it goes to sleep, the number of runnable threads changes, which is
- * integrated over time in `app`; who waits for a CPU is runnable, so being switched in, or out by force,
- * changes nothing and is not looked at. Times on a CPU are the scheduler's own. Ends are told through a
- * ring buffer, and so are beginnings; who lives is asked for by `list`.
+ * integrated over time (runnable.h); who waits for a CPU is runnable, so being switched in, or out by force,
+ * changes nothing and is not looked at. When it executes a program, it is counted elsewhere from then on
+ * (programs.h). Times on a CPU are the scheduler's own. Ends are told through a ring buffer, and so are
+ * beginnings and programs; who lives is asked for by `list`.
  *
  * Wake-ups: user space is woken for the first news after a rest of WAKE_NS; it looks again by itself after
  * that time. So a program that creates a thousand threads a second costs no more wake-ups than one that
@@ -50,6 +51,8 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "heirs.h"
+#include "runnable.h"
+#include "programs.h"
 
 /* What a followed thread carries. */
 struct thread {
@@ -60,9 +63,9 @@ struct thread {
 	__u32 tid;
 	__u32 creator; /* 0: unknown */
 	__u32 stage;
-	__u32 app; /* the index in `apps` */
+	__u32 app; /* its entry in `apps` */
 	__u32 unwatched; /* whether its clock is the scheduler's, since `clock_base` */
-	__u32 reserved;
+	__u32 is_entered; /* whether that entry counts it among its threads */
 };
 
 enum stage {
@@ -88,51 +91,13 @@ struct news {
 /* Mirrored by `WAKE` in discovery/bpf.rs. */
 #define WAKE_NS (20 * 1000 * 1000)
 
-/* `COALESCED_WITHIN` of corewise_core::observe. */
-#define TOLD_NS (2 * 1000 * 1000)
-
-/* Mirrored by `APPS_MAX`. */
-#define APPS_MAX 64
-
-/*
- * The number of runnable threads and the time since when it has been so stand in one word, so that both
- * change at once without a lock. The time is that since `app.start` in units of 64 ns: after 52 days it
- * stands still. Mirrored in discovery/bpf.rs.
- */
-#define COUNT_BITS 18
-#define COUNT_MASK ((1 << COUNT_BITS) - 1)
-#define TIME_SHIFT 6
-
-/*
- * One try fails when another CPU came first. The verifier walks through every try anew, at each place: with
- * 64 of them it took 80 ms to load the programs.
- */
-#define ATTEMPTS 4
+/* Mirrored by `ROOTS_MAX`. */
+#define ROOTS_MAX 64
 
 /*
  * In a value of `adopted`: what the process has done since its start counts. Mirrored in discovery/bpf.rs.
  */
 #define SINCE_START (1u << 31)
-
-/* Mirrored by `RawApp`. */
-struct app {
-	__u64 present; /* the number of runnable threads, and up to when the integrals hold */
-	__u64 start;
-	__u64 runnable_xor; /* the tids of the runnable threads: of a single one it is the tid */
-	__u64 runnable_thread_ns;
-	__u64 active_ns;
-	__u64 sequential_ns;
-	__u64 threads_lost;
-	__u64 events_lost;
-	__u64 woken; /* when user space was woken last */
-	__u64 told; /* when the number of runnable threads was told last, */
-	__u32 told_runnable; /* and which it was */
-	__u32 asked; /* whether it is to be told */
-	__u32 runnable_max;
-	__u32 changes; /* of the number of runnable threads; some may be lost */
-	__u32 unwatched; /* whether nobody looks at switches and wake-ups */
-	__u32 reserved;
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -141,18 +106,10 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, APPS_MAX);
-	__type(key, __u32);
-	__type(value, struct app);
-} apps SEC(".maps");
-
 /* Processes by tgid, with the application that their new children are of, or that they are of themselves. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, APPS_MAX);
+	__uint(max_entries, ROOTS_MAX);
 	__type(key, __u32);
 	__type(value, __u32);
 } parents SEC(".maps");
@@ -170,86 +127,9 @@ struct {
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
-/* Tells that some application has another number of runnable threads: its index. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 12);
-} changes SEC(".maps");
-
-static __always_inline struct app *app_of(__u32 index)
-{
-	return bpf_map_lookup_elem(&apps, &index);
-}
-
 static __always_inline struct thread *followed(struct task_struct *task)
 {
 	return bpf_task_storage_get(&threads, task, 0, 0);
-}
-
-/* The most runnable threads at once, if these are. */
-static __always_inline void note_runnable(struct app *app, __u32 runnable)
-{
-	__u32 most = app->runnable_max, seen;
-
-	for (int i = 0; i < ATTEMPTS && runnable > most; i++) {
-		seen = __sync_val_compare_and_swap(&app->runnable_max, most, runnable);
-		if (seen == most)
-			return;
-		most = seen;
-	}
-}
-
-static __always_inline void tell_runnable(struct app *app, __u32 index, __u32 runnable, __u64 now)
-{
-	__u64 told = app->told;
-
-	if (runnable == app->told_runnable || now - told < TOLD_NS)
-		return;
-	if (__sync_val_compare_and_swap(&app->told, told, now) != told)
-		return;
-	app->told_runnable = runnable;
-	bpf_ringbuf_output(&changes, &index, sizeof(index), BPF_RB_FORCE_WAKEUP);
-}
-
-/* Whoever changes the number accounts for the time for which it was what it was. */
-static __always_inline void count_runnable(struct thread *thread, int change, __u64 now)
-{
-	__u32 index = thread->app;
-	struct app *app = app_of(index);
-	__u64 old, seen, since, until, elapsed_ns = 0;
-	bool counted = 0;
-	__u32 runnable;
-
-	if (!app)
-		return;
-	old = app->present;
-	for (int i = 0; i < ATTEMPTS && !counted; i++) {
-		since = old >> COUNT_BITS;
-		runnable = old & COUNT_MASK;
-		/* Another CPU may have come first with a later time; then this change takes effect at that time. */
-		until = (now - app->start) >> TIME_SHIFT;
-		if (until < since)
-			until = since;
-		seen = __sync_val_compare_and_swap(&app->present, old, until << COUNT_BITS | (runnable + change));
-		counted = seen == old;
-		old = seen;
-		if (counted)
-			elapsed_ns = (until - since) << TIME_SHIFT;
-	}
-	/* Else the number alone: whoever comes next accounts for the time since the change before. */
-	if (!counted)
-		runnable = __sync_fetch_and_add(&app->present, change) & COUNT_MASK;
-	if (runnable) {
-		__sync_fetch_and_add(&app->runnable_thread_ns, elapsed_ns * runnable);
-		__sync_fetch_and_add(&app->active_ns, elapsed_ns);
-	}
-	if (runnable == 1)
-		__sync_fetch_and_add(&app->sequential_ns, elapsed_ns);
-	__sync_fetch_and_xor(&app->runnable_xor, thread->tid);
-	app->changes++;
-	note_runnable(app, runnable + change);
-	if (app->asked)
-		tell_runnable(app, index, runnable + change, now);
 }
 
 static __always_inline bool set_clock(struct thread *thread, __s64 old, __s64 new)
@@ -262,7 +142,7 @@ static __always_inline void becomes_runnable(struct thread *thread, __u64 now)
 	__s64 clock = thread->runnable_clock;
 
 	if (clock >= 0 && set_clock(thread, clock, clock - (__s64)now))
-		count_runnable(thread, 1, now);
+		count_runnable(thread->app, thread->tid, 1, now);
 }
 
 static __always_inline void rests(struct thread *thread, __u64 now)
@@ -270,7 +150,7 @@ static __always_inline void rests(struct thread *thread, __u64 now)
 	__s64 clock = thread->runnable_clock;
 
 	if (clock < 0 && set_clock(thread, clock, clock + (__s64)now))
-		count_runnable(thread, -1, now);
+		count_runnable(thread->app, thread->tid, -1, now);
 }
 
 /*
@@ -326,34 +206,55 @@ static __always_inline void describe(struct news *news, struct task_struct *task
 	bpf_core_read(news->comm, sizeof(news->comm), &task->comm);
 }
 
-static __always_inline __u64 wake_flag(struct app *app, __u64 now)
+static __always_inline __u64 wake_flag(struct general *all, __u64 now)
 {
-	if (now - app->woken < WAKE_NS)
+	if (now - all->woken < WAKE_NS)
 		return BPF_RB_NO_WAKEUP;
-	app->woken = now;
+	all->woken = now;
 	return BPF_RB_FORCE_WAKEUP;
 }
 
 static __always_inline bool tell(struct task_struct *task, struct thread *thread, __u64 now)
 {
-	struct app *app = app_of(thread->app);
+	struct general *all = the_general();
 	struct news *news;
 
-	if (!app)
+	if (!all)
 		return 0;
 	news = bpf_ringbuf_reserve(&events, sizeof(*news), 0);
 	if (!news) {
-		__sync_fetch_and_add(&app->events_lost, 1);
+		__sync_fetch_and_add(&all->events_lost, 1);
 		return 0;
 	}
 	describe(news, task, thread);
-	bpf_ringbuf_submit(news, wake_flag(app, now));
+	bpf_ringbuf_submit(news, wake_flag(all, now));
 	return 1;
+}
+
+static __always_inline void enter(struct thread *thread, __u32 index)
+{
+	struct app *app = app_of(index);
+
+	thread->app = index;
+	thread->is_entered = 1;
+	if (app)
+		__sync_fetch_and_add(&app->threads, 1);
+}
+
+/* It must not be counted in its entry any more: the entry may belong to others soon. */
+static __always_inline void leave(struct thread *thread)
+{
+	struct app *app = app_of(thread->app);
+
+	if (app && thread->is_entered)
+		__sync_fetch_and_add(&app->threads, -1);
+	thread->is_entered = 0;
 }
 
 /* Where its end finds no room in the buffer, `list` tells it, if it comes in time. */
 static __always_inline void end(struct task_struct *task, struct thread *thread, __u64 now)
 {
+	leave(thread);
 	thread->stage = ENDED;
 	if (!tell(task, thread, now))
 		thread->stage = ENDING;
@@ -362,11 +263,12 @@ static __always_inline void end(struct task_struct *task, struct thread *thread,
 static __always_inline struct thread *follow(struct task_struct *task, __u32 index, __u32 creator, __u64 now)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct general *all = the_general();
 	struct app *app = app_of(index);
 
 	if (!thread || !app) {
-		if (app)
-			__sync_fetch_and_add(&app->threads_lost, 1);
+		if (all)
+			__sync_fetch_and_add(&all->threads_lost, 1);
 		return 0;
 	}
 	thread->generation = now;
@@ -374,7 +276,7 @@ static __always_inline struct thread *follow(struct task_struct *task, __u32 ind
 	thread->tid = task->pid;
 	thread->creator = creator;
 	thread->stage = LIVES;
-	thread->app = index;
+	enter(thread, index);
 	thread->unwatched = app->unwatched;
 	thread->clock_base = thread->unwatched ? runnable_so_far(task) : 0;
 	return thread;
@@ -401,7 +303,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		return 0;
 	now = bpf_ktime_get_ns();
 	rests(thread, now);
-	if (state_of(prev) & TASK_DEAD)
+	if (state_of(prev) & TASK_DEAD && thread->stage != ENDED)
 		end(prev, thread, now);
 	return 0;
 }
@@ -446,24 +348,34 @@ int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 /* When a thread that is not the leader calls exec, it takes over the leader's id (which has ended by then).
  * To the observer one thread ends and another begins. */
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
+int BPF_PROG(on_exec, struct task_struct *task, int old_tid, struct linux_binprm *binary)
 {
 	struct thread *thread = followed(task);
 	__u64 now = bpf_ktime_get_ns();
+	__u32 index;
 
-	if (thread && old_tid == task->pid)
-		execute(task, old_tid, thread->generation, now);
-	if (!thread || old_tid == task->pid)
-		return 0;
-	rests(thread, now);
-	end(task, thread, now);
-	thread = follow(task, thread->app, old_tid, now);
 	if (!thread)
 		return 0;
-	thread->run_base = task->se.sum_exec_runtime;
-	thread->runnable_clock = 0;
-	begin(thread, now);
-	execute(task, old_tid, now, now);
+	index = entry_of_program(binary, task->tgid, thread->app, now);
+	if (old_tid == task->pid) {
+		execute(task, old_tid, thread->generation, now);
+		if (index == thread->app)
+			return 0;
+		rests(thread, now);
+		leave(thread);
+		enter(thread, index);
+		begin(thread, now);
+	} else {
+		rests(thread, now);
+		end(task, thread, now);
+		thread = follow(task, index, old_tid, now);
+		if (!thread)
+			return 0;
+		thread->run_base = task->se.sum_exec_runtime;
+		thread->runnable_clock = 0;
+		begin(thread, now);
+		execute(task, old_tid, now, now);
+	}
 	tell(task, thread, now);
 	return 0;
 }

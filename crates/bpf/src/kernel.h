@@ -23,6 +23,7 @@ typedef _Bool bool;
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -99,6 +100,11 @@ struct task_struct {
 	struct thread_struct thread;
 	__u64 self_exec_id;
 	char comm[16];
+};
+
+/* What a process is about to execute. */
+struct linux_binprm {
+	const char *filename;
 };
 
 #pragma clang attribute pop

@@ -117,6 +117,11 @@ pub fn name_of_line(line: &[u8]) -> Option<String> {
     name_of(&line.trim_end_matches('\0').split('\0').collect::<Vec<_>>())
 }
 
+/// Returns whether a program of this file name may be called otherwise, by its arguments.
+pub fn depends_on_arguments(name: &str) -> bool {
+    runner(name).is_some()
+}
+
 fn program<'a>(words: &[&'a str]) -> Option<&'a str> {
     let (first, rest) = words.split_first()?;
     let name = file_name(first);

@@ -9,7 +9,7 @@ use corewise_core::observe::CounterReading;
 use corewise_counters::CounterSource;
 use corewise_counters::sample::{RATE_HZ, SampleSource};
 use corewise_discovery as discovery;
-use corewise_discovery::{Choice, Discovery, Options, Root};
+use corewise_discovery::{Choice, Discovery, Extent, Options, Root};
 use corewise_sys::proc::Proc;
 use corewise_testing::skip;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -71,7 +71,7 @@ fn watch(choice: Choice) -> Option<Watched> {
     let program = format!("for i in $(seq $0); do {}; done", counting(counted_by_a_process()));
     let own = std::process::id();
     let (roots, excluded) = (vec![Root::ChildrenOf(own)], vec![own]);
-    let options = Options { roots, excluded, proc: Proc::at("/proc"), choice };
+    let options = Options { roots, excluded, proc: Proc::at("/proc"), extent: Extent::Command, choice };
     let mut discovery = match discovery::open(&options) {
         Ok((discovery, _)) => discovery,
         Err(refused) if choice == Choice::Bpf && refused.to_string().contains("not permitted") => {

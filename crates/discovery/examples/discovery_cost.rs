@@ -14,7 +14,7 @@
 
 use corewise_core::ids::AppId;
 use corewise_discovery as discovery;
-use corewise_discovery::{Choice, Discovery, Options, Root};
+use corewise_discovery::{Choice, Discovery, Extent, Options, Root};
 use corewise_sys::proc::Proc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
@@ -66,7 +66,7 @@ impl Drop for Program {
 fn open(choice: Choice) -> Result<Box<dyn Discovery>, discovery::DiscoveryError> {
     let own = std::process::id();
     let (roots, excluded) = (vec![Root::ChildrenOf(own)], vec![own]);
-    let options = Options { roots, excluded, proc: Proc::at("/proc"), choice };
+    let options = Options { roots, excluded, proc: Proc::at("/proc"), extent: Extent::default(), choice };
     discovery::open(&options).map(|(source, _)| source)
 }
 

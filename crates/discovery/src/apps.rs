@@ -1,6 +1,6 @@
-//! The state that the BPF programs keep for each application, in shared memory.
+//! What the BPF programs count of applications (`runnable.h`), in shared memory.
 //!
-//! The array of structures is mapped, so that reading it takes no system call. The kernel may write words
+//! The arrays of structures are mapped, so that reading them takes no system call. The kernel may write words
 //! while they are read here.
 
 use libbpf_rs::MapHandle;
@@ -10,91 +10,208 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, addr_of_mut};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// `struct app` of `discovery.bpf.c`.
+/// `APPS_MAX` and `PATH_BYTES` of `runnable.h`.
+pub(super) const APPS_MAX: usize = 1024;
+pub(super) const PATH_BYTES: usize = 60;
+
+/// `COUNT_BITS` and `TIME_SHIFT` of `runnable.h`.
+const COUNT_BITS: u32 = 18;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+const TIME_SHIFT: u32 = 6;
+
+/// `struct app` of `runnable.h`, where its fields are explained.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RawApp {
-    pub present: u64,
+    present: u64,
     pub start: u64,
     pub runnable_xor: u64,
     pub runnable_thread_ns: u64,
     pub active_ns: u64,
     pub sequential_ns: u64,
-    pub threads_lost: u64,
-    pub events_lost: u64,
-    woken: u64,
     told: u64,
     pub told_runnable: u32,
     asked: u32,
     pub runnable_max: u32,
     pub changes: u32,
     unwatched: u32,
+    into: u32,
+    pub threads: u32,
+    pub executor: u32,
+    pub tgid: u32,
+    pub path: [u8; PATH_BYTES],
+}
+
+/// `struct general` of `runnable.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct RawGeneral {
+    woken: u64,
+    pub threads_lost: u64,
+    pub events_lost: u64,
+    pub programs_lost: u64,
+    by_program: u32,
     reserved: u32,
 }
 
 impl RawApp {
-    /// Returns the state of an application that is followed from this time of CLOCK_MONOTONIC on.
-    pub fn since(start: u64) -> RawApp {
-        RawApp { start, ..RawApp::default() }
+    /// Returns the number of runnable threads. It may be below 0 for a moment.
+    pub fn count(&self) -> i32 {
+        count_of(self.present)
+    }
+
+    /// Returns until when its integrals hold, by CLOCK_MONOTONIC.
+    pub fn until(&self) -> u64 {
+        self.start + (self.present >> COUNT_BITS << TIME_SHIFT)
     }
 }
 
-/// `APPS_MAX` of `discovery.bpf.c`.
-pub(super) const APPS_MAX: usize = 64;
+fn count_of(present: u64) -> i32 {
+    ((present as u32) << (32 - COUNT_BITS)) as i32 >> (32 - COUNT_BITS)
+}
 
-/// The mapped array.
+/// A mapped array.
 #[derive(Debug)]
-pub(super) struct Apps {
-    first: NonNull<RawApp>,
+struct Mapped<Value> {
+    first: NonNull<Value>,
+    count: usize,
 }
 
 // SAFETY: the mapping belongs to the process and is used through this value only.
-unsafe impl Send for Apps {}
+unsafe impl<Value> Send for Mapped<Value> {}
 
-impl Apps {
-    const BYTES: NonZeroUsize = NonZeroUsize::new(APPS_MAX * size_of::<RawApp>()).expect("neither is 0");
-
-    /// Maps the array, whose values must have the size of [`RawApp`].
-    pub fn map(apps: &MapHandle) -> io::Result<Apps> {
+impl<Value: Copy + PartialEq> Mapped<Value> {
+    /// Maps an array of that many values, which must have this size.
+    fn map(array: &MapHandle, count: usize) -> io::Result<Mapped<Value>> {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: the kernel chooses the address, so no other mapping is replaced.
-        let first = unsafe { mmap(None, Self::BYTES, access, MapFlags::MAP_SHARED, apps.as_fd(), 0) }?;
-        Ok(Apps { first: first.cast() })
+        let first =
+            unsafe { mmap(None, Self::bytes(count), access, MapFlags::MAP_SHARED, array.as_fd(), 0) }?;
+        Ok(Mapped { first: first.cast(), count })
     }
 
-    /// Returns the state of an application. A read may mix words from before and after a change, so it is
-    /// repeated until two reads agree. If they never do, changes are so frequent that the error of a single
-    /// change is short-lived.
-    pub fn read(&self, index: usize) -> RawApp {
+    fn bytes(count: usize) -> NonZeroUsize {
+        NonZeroUsize::new(count * size_of::<Value>()).expect("neither is 0")
+    }
+
+    /// Returns a value. A read may mix words from before and after a change, so it is repeated until two reads
+    /// agree. If they never do, changes are so frequent that the error of a single change is short-lived.
+    fn read(&self, index: usize) -> Value {
         let place = self.place(index);
-        // SAFETY: the address is within the mapping (see `place`), and every value of its bytes is a RawApp.
+        // SAFETY: the address is within the mapping (see `place`), and all bytes of it are a Value.
         let once = || unsafe { place.read_volatile() };
-        let mut app = once();
+        let mut value = once();
         for _ in 0..4 {
             let again = once();
-            if again == app {
+            if again == value {
                 break;
             }
-            app = again;
+            value = again;
         }
-        app
+        value
     }
 
-    /// Enables reports of changes of the application's number of runnable threads.
-    pub fn ask(&mut self, index: usize) {
-        // SAFETY: as above; the kernel only reads this word.
-        unsafe { addr_of_mut!((*self.place(index)).asked).write_volatile(1) };
+    fn place(&self, index: usize) -> *mut Value {
+        assert!(index < self.count, "there is no value {index}");
+        // SAFETY: the mapping holds `count` values.
+        unsafe { self.first.as_ptr().add(index) }
+    }
+}
+
+impl<Value> Drop for Mapped<Value> {
+    fn drop(&mut self) {
+        // SAFETY: the memory was mapped with this size, and no reference into it was ever handed out.
+        let _ = unsafe { munmap(self.first.cast::<c_void>(), self.count * size_of::<Value>()) };
+    }
+}
+
+/// What is counted of all applications together.
+#[derive(Debug)]
+pub(super) struct General(Mapped<RawGeneral>);
+
+impl General {
+    pub fn map(general: &MapHandle) -> io::Result<General> {
+        Mapped::map(general, 1).map(General)
     }
 
-    /// Sets whether switches and wake-ups of the application's threads are left unwatched.
-    pub fn leave_unwatched(&mut self, index: usize, unwatched: bool) {
-        // SAFETY: as above; the kernel only reads this word.
-        unsafe { addr_of_mut!((*self.place(index)).unwatched).write_volatile(unwatched.into()) };
+    pub fn read(&self) -> RawGeneral {
+        self.0.read(0)
+    }
+
+    /// Lets programs that are executed have entries of their own.
+    pub fn tell_programs_apart(&mut self) {
+        // SAFETY: the address is within the mapping; the kernel only reads this word.
+        unsafe { addr_of_mut!((*self.0.place(0)).by_program).write_volatile(1) };
+    }
+}
+
+/// The entries of applications and programs.
+#[derive(Debug)]
+pub(super) struct Apps(Mapped<RawApp>);
+
+impl Apps {
+    /// Maps the array, whose values must have the size of [`RawApp`].
+    pub fn map(apps: &MapHandle) -> io::Result<Apps> {
+        Mapped::map(apps, APPS_MAX).map(Apps)
+    }
+
+    pub fn read(&self, index: u32) -> RawApp {
+        self.0.read(index as usize)
+    }
+
+    /// Returns how often numbers of runnable threads have changed so far; wraps around.
+    pub fn changes(&self) -> u32 {
+        (0..APPS_MAX as u32).fold(0, |sum, index| sum.wrapping_add(self.read(index).changes))
+    }
+
+    /// Makes an entry that nobody uses yet one of an application that is followed from this time of
+    /// CLOCK_MONOTONIC on.
+    pub fn begin(&mut self, index: u32, start: u64) {
+        let place = self.place(index);
+        let RawApp { asked, unwatched, changes, .. } = self.read(index);
+        let begun = RawApp {
+            present: 0,
+            start,
+            runnable_xor: 0,
+            runnable_thread_ns: 0,
+            active_ns: 0,
+            sequential_ns: 0,
+            told: 0,
+            told_runnable: 0,
+            asked,
+            runnable_max: 0,
+            changes,
+            unwatched,
+            into: index,
+            threads: 0,
+            executor: index,
+            tgid: u32::MAX,
+            path: [0; PATH_BYTES],
+        };
+        // SAFETY: the address is within the mapping, and the kernel does not use the entry yet.
+        unsafe { place.write_volatile(begun) };
+    }
+
+    /// Enables reports of changes of the number of runnable threads, of every entry.
+    pub fn ask(&mut self) {
+        for index in 0..APPS_MAX as u32 {
+            // SAFETY: the address is within the mapping; the kernel only reads this word.
+            unsafe { addr_of_mut!((*self.place(index)).asked).write_volatile(1) };
+        }
+    }
+
+    /// Sets whether switches and wake-ups are left unwatched, of the threads of every entry.
+    pub fn leave_unwatched(&mut self, unwatched: bool) {
+        for index in 0..APPS_MAX as u32 {
+            // SAFETY: the address is within the mapping; the kernel only reads this word.
+            unsafe { addr_of_mut!((*self.place(index)).unwatched).write_volatile(unwatched.into()) };
+        }
     }
 
     /// Records that the number of runnable threads was read and reported at this time.
-    pub fn note_reported(&mut self, index: usize, count: u32, at: u64) {
+    pub fn note_reported(&mut self, index: u32, count: u32, at: u64) {
         let place = self.place(index);
         // SAFETY: as above. The kernel may write both words concurrently, and either value is valid: a report
         // that is too early or too late only leads to an additional read.
@@ -104,16 +221,82 @@ impl Apps {
         }
     }
 
-    fn place(&self, index: usize) -> *mut RawApp {
-        assert!(index < APPS_MAX, "there is no application {index}");
-        // SAFETY: the mapping holds APPS_MAX values.
-        unsafe { self.first.as_ptr().add(index) }
+    /// Lets the threads of an entry be counted in another one, to which nobody else counts them, from now on.
+    /// What was counted is left to [`Apps::carry`].
+    pub fn redirect(&mut self, index: u32, into: u32) {
+        // SAFETY: the address is within the mapping; the kernel only reads this word.
+        unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.place(index)).into)) }.store(into, Ordering::SeqCst);
     }
-}
 
-impl Drop for Apps {
-    fn drop(&mut self) {
-        // SAFETY: the memory was mapped with this size, and no reference into it was ever handed out.
-        let _ = unsafe { munmap(self.first.cast::<c_void>(), Self::BYTES.get()) };
+    /// Carries the runnable threads of an entry over to the one in which they are counted from now on, and
+    /// returns the integrals so far, in thread-nanoseconds and nanoseconds: all, active, sequential. A CPU
+    /// that was counting at that moment may leave something behind for the next time.
+    pub fn carry(&mut self, index: u32, into: u32, now: u64) -> (u64, u64, u64) {
+        let count = self.read(index).count();
+        // SAFETY: the address is within the mapping, and the word is changed by atomic operations only.
+        let xor = unsafe { self.word(index, |app| addr_of_mut!((*app).runnable_xor)) };
+        let xor = xor.swap(0, Ordering::SeqCst);
+        if count != 0 || xor != 0 {
+            self.count(index, -count, 0, now);
+            self.count(into, count, xor, now);
+        }
+        let take = |word: &AtomicU64| word.swap(0, Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe {
+            (
+                take(self.word(index, |app| addr_of_mut!((*app).runnable_thread_ns))),
+                take(self.word(index, |app| addr_of_mut!((*app).active_ns))),
+                take(self.word(index, |app| addr_of_mut!((*app).sequential_ns))),
+            )
+        }
+    }
+
+    /// Changes the number of runnable threads, as `count_runnable` of `runnable.h` does.
+    fn count(&self, index: u32, change: i32, xor: u64, now: u64) {
+        let start = self.read(index).start;
+        // SAFETY: the address is within the mapping, and the word is changed by atomic operations only.
+        let present = unsafe { self.word(index, |app| addr_of_mut!((*app).present)) };
+        let until = |old: u64| (now.saturating_sub(start) >> TIME_SHIFT).max(old >> COUNT_BITS);
+        let changed = |old| Some(until(old) << COUNT_BITS | (count_of(old) + change) as u64 & COUNT_MASK);
+        let old = present.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
+        let old = old.unwrap_or_else(|old| old);
+        let (runnable, elapsed_ns) = (count_of(old), (until(old) - (old >> COUNT_BITS)) << TIME_SHIFT);
+        let add = |word: &AtomicU64, ns| {
+            word.fetch_add(ns, Ordering::SeqCst);
+        };
+        // SAFETY: as above.
+        unsafe {
+            if runnable > 0 {
+                let all_ns = elapsed_ns * runnable as u64;
+                add(self.word(index, |app| addr_of_mut!((*app).runnable_thread_ns)), all_ns);
+                add(self.word(index, |app| addr_of_mut!((*app).active_ns)), elapsed_ns);
+            }
+            if runnable == 1 {
+                add(self.word(index, |app| addr_of_mut!((*app).sequential_ns)), elapsed_ns);
+            }
+            let of_all = self.word(index, |app| addr_of_mut!((*app).runnable_xor));
+            of_all.fetch_xor(xor, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns a word of an entry.
+    ///
+    /// # Safety
+    ///
+    /// `field` must return the address of a field of its argument.
+    unsafe fn word(&self, index: u32, field: impl Fn(*mut RawApp) -> *mut u64) -> &AtomicU64 {
+        // SAFETY: the address is that of a field, within the mapping and aligned; others change it by atomic
+        // operations, as the kernel does.
+        unsafe { AtomicU64::from_ptr(field(self.place(index))) }
+    }
+
+    /// Marks an entry as unused.
+    pub fn end(&mut self, index: u32) {
+        // SAFETY: the address is within the mapping; the kernel writes this word only when it takes the entry.
+        unsafe { addr_of_mut!((*self.place(index)).tgid).write_volatile(0) };
+    }
+
+    fn place(&self, index: u32) -> *mut RawApp {
+        self.0.place(index as usize)
     }
 }

@@ -3,19 +3,19 @@
 //! The kernel side and its cost are described in `discovery.bpf.c` of the crate `bpf`. This module processes
 //! its notices and reads its list of threads.
 
-use super::apps::{APPS_MAX, Apps, RawApp};
+use super::entries::{Entries, instant_of};
 use super::followed::Followed;
 use super::groups::Groups;
 use super::heirs::Heirs;
 use super::known::{ENDED, Known, RawStart, RawThread};
-use super::unwatched::{Estimated, Pace, Turn};
+use super::unwatched::{Pace, Turn};
 use super::{
-    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, Start, ThreadFacts, none_runnable,
+    Discovery, DiscoveryError, ExecutedProgram, NewThread, News, Options, Parallelism, Root, Start,
+    ThreadFacts, bpf_error, refused,
 };
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::AppId;
-use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
 use libbpf_rs::{
@@ -26,11 +26,6 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-
-/// `COUNT_BITS` and `TIME_SHIFT` of `discovery.bpf.c`.
-const COUNT_BITS: u32 = 18;
-const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-const TIME_SHIFT: u32 = 6;
 
 /// `SINCE_START` of `discovery.bpf.c`.
 const SINCE_START: u32 = 1 << 31;
@@ -55,9 +50,6 @@ pub struct Bpf {
     /// The links of the programs at switches, while these are watched.
     at_switches: Vec<Link>,
     pace: Pace,
-    /// For each application, the estimate, and the time for which its ended threads were runnable.
-    estimated: Vec<Estimated>,
-    ended_ns: Vec<u64>,
     list: Link,
     ring: RingBuffer<'static>,
     inbox: Receiver<RawThread>,
@@ -67,10 +59,8 @@ pub struct Bpf {
     heirs: Heirs,
     /// Wakes on changes of the number of runnable threads.
     changes: RingBuffer<'static>,
-    apps: Apps,
+    entries: Entries,
     groups: Groups,
-    /// The number of roots.
-    roots: usize,
     object: Object,
     clock_filter: OwnedFd,
     /// When to poll for notices that woke nobody.
@@ -79,9 +69,8 @@ pub struct Bpf {
     /// The result of the next refresh.
     news: News,
     ended: Vec<ThreadFacts>,
-    /// For each application, the runnable threads that were last reported, and when; `None` if nobody has
-    /// asked.
-    reported: Option<Vec<(RunnableThreads, Option<Instant>)>>,
+    /// Whether changes of the number of runnable threads are reported.
+    reports_tlp: bool,
     /// Threads whose end did not arrive in time; a late end is not reported again.
     given_up: HashSet<(u32, u64)>,
     listings: u64,
@@ -100,24 +89,12 @@ pub fn seems_permitted() -> bool {
 impl Bpf {
     /// Loads and attaches the programs.
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
-        if options.roots.len() > APPS_MAX {
-            return Err(refused(format!("{} applications, {APPS_MAX} at most", options.roots.len())));
-        }
         let mut object = bpf::open(bpf::DISCOVERY).map_err(refused)?;
         let prepares_exec = bpf::kernel_version().is_some_and(|version| version >= PREPARES_EXEC_SINCE);
         let at_exec = object.progs_mut().find(|program| program.name() == AT_PREPARED_EXEC);
         at_exec.into_iter().for_each(|mut program| program.set_autoload(prepares_exec));
         let object = object.load().map_err(bpf_error)?;
-        let apps = bpf::map(&object, "apps", size_of::<RawApp>()).map_err(refused)?;
-        let parents = bpf::map(&object, "parents", size_of::<u32>()).map_err(refused)?;
-        for (index, root) in (0u32..).zip(&options.roots) {
-            let start = RawApp::since(monotonic_ns());
-            apps.update(&index.to_ne_bytes(), bytes_of(&start), MapFlags::ANY).map_err(bpf_error)?;
-            if let Root::ChildrenOf(parent) = root {
-                let (parent, index) = (parent.to_ne_bytes(), index.to_ne_bytes());
-                parents.update(&parent, &index, MapFlags::ANY).map_err(bpf_error)?;
-            }
-        }
+        let entries = Entries::of(&object, options)?;
         let ring_of = |name| bpf::map(&object, name, 0).map_err(refused);
         let (events, inbox) = ring(&ring_of("events")?)?;
         let (starts, started) = ring(&ring_of("starts")?)?;
@@ -131,8 +108,6 @@ impl Bpf {
             })
             .map_err(refused)?,
             pace: Pace::new(now),
-            estimated: options.roots.iter().map(|_| Estimated::default()).collect(),
-            ended_ns: vec![0; options.roots.len()],
             list: program(&object, "list").attach().map_err(bpf_error)?,
             ring: events,
             inbox,
@@ -143,16 +118,15 @@ impl Bpf {
                 bpf::map(&object, "heirs", 0).map_err(refused)?,
             ),
             changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
-            apps: Apps::map(&apps).map_err(DiscoveryError::bpf)?,
+            entries,
             groups: options.groups(),
-            roots: options.roots.len(),
             clock_filter: filter.map_err(DiscoveryError::bpf)?,
             object,
             look_again: None,
             known: HashMap::new(),
             news: News::default(),
             ended: Vec::new(),
-            reported: None,
+            reports_tlp: false,
             given_up: HashSet::new(),
             listings: 0,
             events_lost: 0,
@@ -200,19 +174,22 @@ impl Bpf {
         self.follow(&new.into_iter().map(|(pid, app)| (pid, app.0)).collect())
     }
 
-    /// Follows processes with all their threads; each belongs to an application, possibly with
+    /// Follows processes with all their threads; each is below the root of this ID, possibly with
     /// [`SINCE_START`].
     fn follow(&mut self, processes: &HashMap<u32, u32>) -> Result<(), DiscoveryError> {
         if processes.is_empty() {
             return Ok(());
         }
         let adopted = bpf::map(&self.object, "adopted", size_of::<u32>()).map_err(refused)?;
-        for (pid, app) in processes {
-            adopted.update(&pid.to_ne_bytes(), &app.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
+        let below = processes.iter().map(|(pid, root)| (*pid, AppId(root & !SINCE_START))).collect();
+        let entries = self.entries.adopt(&below, |pid| self.known.get(&pid).map(|known| known.facts.app))?;
+        for (pid, entry) in &entries {
+            let value = entry | processes[pid] & SINCE_START;
+            adopted.update(&pid.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
         }
         self.run("adopt")?;
         // A later process with the same ID is another process.
-        processes.keys().try_for_each(|pid| adopted.delete(&pid.to_ne_bytes())).map_err(bpf_error)?;
+        entries.keys().try_for_each(|pid| adopted.delete(&pid.to_ne_bytes())).map_err(bpf_error)?;
         self.list()
     }
 
@@ -227,69 +204,48 @@ impl Bpf {
     fn adjust_watching(&mut self) -> Result<(), DiscoveryError> {
         let now = Instant::now();
         // If changes must be reported, watch every switch, whatever it costs.
-        if self.reported.is_some() && !self.at_switches.is_empty() {
+        if self.reports_tlp && !self.at_switches.is_empty() {
             return Ok(());
         }
-        let changes = self.apps().fold(0u32, |sum, app| sum.wrapping_add(app.changes));
-        match self.pace.take(now, changes) {
+        match self.pace.take(now, || self.entries.changes()) {
             None => Ok(()),
             Some(Turn::Leave) => {
-                let counted: Vec<Parallelism> = (0..self.roots).map(|index| self.counted(index)).collect();
-                (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, true));
+                let counted = self.entries.all_counted();
+                self.entries.leave_unwatched(true);
                 self.at_switches.clear();
                 self.run("settle")?;
                 // Up to now changes were counted; from here on they are estimated.
                 self.list()?;
-                for (index, counted) in counted.into_iter().enumerate() {
-                    let threads_ns = self.threads_ns(index);
-                    self.estimated[index].end_window(threads_ns, counted);
-                }
+                self.entries.end_window(&counted, &self.living_ns());
                 Ok(())
             }
             Some(Turn::Watch) => {
-                (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, false));
+                self.entries.leave_unwatched(false);
                 self.at_switches = match watch_switches(&self.object) {
                     Ok(links) => links,
                     // It was permitted at the start. Continue with estimates.
                     Err(_) => {
-                        (0..self.roots).for_each(|index| self.apps.leave_unwatched(index, true));
+                        self.entries.leave_unwatched(true);
                         self.pace.give_up(now);
                         return Ok(());
                     }
                 };
                 self.run("settle")?;
                 self.list()?;
-                for index in 0..self.roots {
-                    let (threads_ns, counted) = (self.threads_ns(index), self.counted(index));
-                    self.estimated[index].begin_window(threads_ns, counted);
-                }
+                self.entries.begin_window(&self.living_ns());
                 Ok(())
             }
         }
     }
 
-    /// Returns the time for which the threads of an application were runnable by their own clocks.
-    fn threads_ns(&self, index: usize) -> u64 {
-        let facts = self.known.values().map(|known| &known.facts);
-        let living =
-            facts.filter(|facts| facts.app.0 as usize == index).filter_map(|facts| facts.runnable_ns);
-        self.ended_ns[index] + living.sum::<u64>()
-    }
-
-    /// Returns the parallelism of an application in the time that its switches were watched.
-    fn counted(&self, index: usize) -> Parallelism {
-        let app = self.apps.read(index);
-        let runnable = app.present & COUNT_MASK;
-        let until = app.start + (app.present >> COUNT_BITS << TIME_SHIFT);
-        let open_ns = monotonic_ns().saturating_sub(until);
-        let while_runnable = |condition: bool| if condition { open_ns } else { 0 };
-        Parallelism {
-            runnable_thread_ns: app.runnable_thread_ns + open_ns * runnable,
-            active_ns: app.active_ns + while_runnable(runnable > 0),
-            sequential_ns: app.sequential_ns + while_runnable(runnable == 1),
-            runnable_max: app.runnable_max,
-            exact: true,
+    /// Returns for each application the time for which its living threads were runnable there, by their own
+    /// clocks.
+    fn living_ns(&self) -> HashMap<AppId, u64> {
+        let mut living_ns = HashMap::new();
+        for known in self.known.values() {
+            *living_ns.entry(known.facts.app).or_default() += known.runnable_here_ns();
         }
+        living_ns
     }
 
     /// Registers a thread and adds it to the result of the next refresh, unless it is known.
@@ -298,7 +254,9 @@ impl Bpf {
         if self.known.get(&thread.tid).is_some_and(|known| known.facts.generation == generation) {
             return;
         }
-        self.known.insert(thread.tid, Known::new(thread, self.listings));
+        let app = self.entries.app_of(thread);
+        self.entries.enter(thread.app);
+        self.known.insert(thread.tid, Known::new(thread, app, self.listings));
         self.news.appeared.push(NewThread {
             tid: thread.tid,
             pid: thread.tgid,
@@ -322,6 +280,12 @@ impl Bpf {
         if known.update(thread, now) {
             self.news.renamed.push((known.facts.id(), known.facts.name.clone()));
         }
+        if known.entry != thread.app {
+            let app = self.entries.app_of(thread);
+            self.entries.enter(thread.app);
+            self.entries.leave(known.entry, known.runnable_here_ns());
+            known.enter(thread.app, app);
+        }
         if thread.stage == ENDED {
             self.end(thread.tid);
         }
@@ -330,7 +294,7 @@ impl Bpf {
     fn end(&mut self, tid: u32) {
         if let Some(known) = self.known.remove(&tid) {
             self.news.ended.push(known.facts.id());
-            self.ended_ns[known.facts.app.0 as usize] += known.facts.runnable_ns.unwrap_or(0);
+            self.entries.leave(known.entry, known.runnable_here_ns());
             self.ended.push(ThreadFacts { ended: true, runnable: false, ..known.facts });
         }
     }
@@ -386,43 +350,6 @@ impl Bpf {
         missing.iter().for_each(|&(tid, _)| self.end(tid));
         self.given_up.extend(missing);
     }
-
-    fn apps(&self) -> impl Iterator<Item = RawApp> {
-        (0..self.roots).map(|index| self.apps.read(index))
-    }
-
-    /// Reports the applications whose runnable threads differ from the last report. An application that was
-    /// reported less than the coalescing time ago has to wait.
-    fn report_changes(&mut self) {
-        let Some(reported) = &mut self.reported else { return };
-        // The kernel's pause must not last longer than ours: changes in between would be reported by nobody.
-        let (now_ns, now) = (monotonic_ns(), Instant::now());
-        for (index, (last, at)) in reported.iter_mut().enumerate() {
-            if at.is_some_and(|at| now.duration_since(at) < COALESCED_WITHIN) {
-                continue;
-            }
-            *at = None;
-            let app = self.apps.read(index);
-            let count = (app.present & COUNT_MASK) as u32;
-            // The two words may be of different times: if they contradict each other, name no thread.
-            let only = self.known.get(&(app.runnable_xor as u32)).filter(|_| count == 1);
-            let runnable = RunnableThreads {
-                app: last.app,
-                count,
-                only: only.filter(|known| known.facts.app == last.app).map(|known| known.facts.id()),
-            };
-            let is_new = runnable != *last;
-            // Even if the count equals the last report, the kernel must learn of it, as it has reported
-            // another one.
-            if is_new || app.told_runnable != count {
-                (*last, *at) = (runnable, Some(now));
-                self.apps.note_reported(index, count, now_ns);
-            }
-            if is_new {
-                self.news.runnable.push(runnable);
-            }
-        }
-    }
 }
 
 impl Discovery for Bpf {
@@ -436,16 +363,16 @@ impl Discovery for Bpf {
         let ring = self.look_again.is_none().then(|| descriptor(&self.ring));
         std::iter::once(descriptor(&self.starts))
             .chain(ring)
-            .chain(self.reported.as_ref().map(|_| descriptor(&self.changes)))
+            .chain(self.reports_tlp.then(|| descriptor(&self.changes)))
             .collect()
     }
 
     fn refresh_within(&self) -> Option<Duration> {
-        let last = self.reported.iter().flatten().filter_map(|(_, at)| *at);
-        let pace = self.pace.due().filter(|_| self.reported.is_none() || self.at_switches.is_empty());
-        let next = last.map(|at| at + COALESCED_WITHIN).chain(self.look_again).chain(pace).min();
+        let pace = self.pace.due().filter(|_| !self.reports_tlp || self.at_switches.is_empty());
+        let next = self.look_again.into_iter().chain(pace).min();
         let next = next.map(|due| due.saturating_duration_since(Instant::now()));
-        next.into_iter().chain(self.groups.due_within()).min()
+        let reportable = self.entries.reportable_within().filter(|_| self.reports_tlp);
+        next.into_iter().chain(reportable).chain(self.groups.due_within()).min()
     }
 
     fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
@@ -471,22 +398,25 @@ impl Discovery for Bpf {
         if self.groups.due_within().is_some_and(|within| within.is_zero()) {
             self.follow_group_members()?;
         }
-        let events_lost = self.apps().map(|app| app.events_lost).sum();
+        let events_lost = self.entries.events_lost();
         if events_lost != self.events_lost {
             self.events_lost = events_lost;
             self.list()?;
+            self.consume()?;
+            self.entries.find_lost();
         }
-        if self.reported.is_some() {
+        self.entries.tidy();
+        if self.reports_tlp {
             self.changes.consume().map_err(bpf_error)?;
-            self.report_changes();
+            let thread_of = |tid| self.known.get(&tid).map(|known| (known.facts.id(), known.facts.app));
+            self.news.runnable.extend(self.entries.report_changes(thread_of));
         }
         Ok(std::mem::take(&mut self.news))
     }
 
     fn report_tlp(&mut self) {
-        let nobody = none_runnable(self.roots).into_iter();
-        self.reported = Some(nobody.map(|runnable| (runnable, None)).collect());
-        (0..self.roots).for_each(|index| self.apps.ask(index));
+        self.reports_tlp = true;
+        self.entries.ask();
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
@@ -517,8 +447,14 @@ impl Discovery for Bpf {
     }
 
     fn parallelism(&mut self, app: AppId) -> Parallelism {
-        let index = app.0 as usize;
-        self.estimated[index].complete(|| self.threads_ns(index), self.counted(index))
+        self.entries.parallelism(app, || {
+            let known = self.known.values().filter(|known| known.facts.app == app);
+            known.map(Known::runnable_here_ns).sum()
+        })
+    }
+
+    fn programs(&mut self) -> Vec<ExecutedProgram> {
+        self.entries.programs()
     }
 
     fn followed(&self) -> Option<std::io::Result<Followed>> {
@@ -526,16 +462,7 @@ impl Discovery for Bpf {
     }
 
     fn notes(&self) -> Vec<String> {
-        let threads_lost: u64 = self.apps().map(|app| app.threads_lost).sum();
-        let events_lost: u64 = self.apps().map(|app| app.events_lost).sum();
-        let mut notes = Vec::new();
-        if threads_lost > 0 {
-            notes.push(format!("{threads_lost} threads were not followed: the kernel had no memory"));
-        }
-        if events_lost > 0 {
-            notes.push(format!("{events_lost} notices of new or ended threads came late"));
-        }
-        notes
+        self.entries.notes()
     }
 }
 
@@ -570,23 +497,4 @@ fn watch_switches(object: &Object) -> Result<Vec<Link>, String> {
 fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
     let program = object.progs_mut().find(|program| program.name() == name);
     program.unwrap_or_else(|| unreachable!("discovery.bpf.c defines the program {name}"))
-}
-
-fn instant_of(monotonic: u64) -> Instant {
-    let (now, age) = (Instant::now(), Duration::from_nanos(monotonic_ns().saturating_sub(monotonic)));
-    now.checked_sub(age).unwrap_or(now)
-}
-
-/// Returns the bytes of a value for a map.
-fn bytes_of(start: &RawApp) -> &[u8] {
-    // SAFETY: the structure is `repr(C)` and has no padding; every byte of it is initialised.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(start).cast(), size_of::<RawApp>()) }
-}
-
-fn bpf_error(error: libbpf_rs::Error) -> DiscoveryError {
-    refused(bpf::reason(error))
-}
-
-fn refused(reason: String) -> DiscoveryError {
-    DiscoveryError::Bpf { reason }
 }

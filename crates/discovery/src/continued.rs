@@ -7,7 +7,7 @@
 //! two, and is reported once. Limits: parallelism counts from the second source on.
 
 use super::followed::Followed;
-use super::{Discovery, DiscoveryError, NewThread, News, Parallelism, Start, ThreadFacts};
+use super::{Discovery, DiscoveryError, ExecutedProgram, NewThread, News, Parallelism, Start, ThreadFacts};
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_sys::proc::Proc;
 use std::collections::HashMap;
@@ -144,6 +144,10 @@ impl Discovery for Continued {
 
     fn parallelism(&mut self, app: AppId) -> Parallelism {
         self.source.parallelism(app)
+    }
+
+    fn programs(&mut self) -> Vec<ExecutedProgram> {
+        self.source.programs()
     }
 
     fn followed(&self) -> Option<std::io::Result<Followed>> {

@@ -16,8 +16,9 @@ pub(super) struct RawThread {
     pub creator: u32,
     last_pe: u32,
     pub stage: u32,
-    app: u32,
-    comm: [u8; 16],
+    /// Its entry in `apps`.
+    pub app: u32,
+    pub comm: [u8; 16],
 }
 
 /// `struct start` of `discovery.bpf.c`.
@@ -41,15 +42,18 @@ pub(super) struct Known {
     pub facts: ThreadFacts,
     /// The last listing that contained it.
     pub seen_in: u64,
+    /// The entry in which it is counted, and for how long it had been runnable when it came there.
+    pub entry: u32,
+    before_ns: u64,
 }
 
 impl Known {
     /// Registers a thread found in this listing.
-    pub fn new(thread: &RawThread, seen_in: u64) -> Self {
+    pub fn new(thread: &RawThread, app: AppId, seen_in: u64) -> Self {
         let facts = ThreadFacts {
             tid: thread.tid,
             pid: thread.tgid,
-            app: AppId(thread.app),
+            app,
             generation: thread.generation,
             name: name_of(&thread.comm),
             cpu_ns: 0,
@@ -58,7 +62,18 @@ impl Known {
             last_pe: None,
             ended: false,
         };
-        Known { comm: thread.comm, facts, seen_in }
+        Known { comm: thread.comm, facts, seen_in, entry: thread.app, before_ns: 0 }
+    }
+
+    /// Returns for how long it has been runnable in its entry.
+    pub fn runnable_here_ns(&self) -> u64 {
+        self.facts.runnable_ns.unwrap_or(0).saturating_sub(self.before_ns)
+    }
+
+    /// Moves it to another entry, that of this application.
+    pub fn enter(&mut self, entry: u32, app: AppId) {
+        (self.entry, self.facts.app) = (entry, app);
+        self.before_ns = self.facts.runnable_ns.unwrap_or(0);
     }
 
     /// Updates the thread's values at `now`; returns whether its name has changed. A clock that was started

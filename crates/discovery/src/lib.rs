@@ -4,10 +4,12 @@
 //! for every user). Every report names the source in use. A third one, [`tree`], follows a command until one
 //! of these is ready and takes its place ([`continued`]).
 
+mod applications;
 mod apps;
 pub mod attach;
 pub mod bpf;
 pub mod continued;
+mod entries;
 pub mod followed;
 mod groups;
 pub mod heirs;
@@ -15,6 +17,8 @@ mod known;
 pub mod poll;
 pub mod tree;
 mod unwatched;
+
+pub use applications::{ExecutedProgram, Extent};
 
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
@@ -35,6 +39,8 @@ pub struct Options {
     pub excluded: Vec<u32>,
     /// Where `/proc` is, for polling.
     pub proc: Proc,
+    /// What an application consists of.
+    pub extent: Extent,
     /// Which source to use.
     pub choice: Choice,
 }
@@ -154,6 +160,12 @@ pub trait Discovery: Send {
     /// Returns the integrals of an application's runnable threads so far.
     fn parallelism(&mut self, app: AppId) -> Parallelism;
 
+    /// Returns the applications that are no roots: programs that were executed, as far as they are told apart.
+    /// One that has ended stays until its place is needed.
+    fn programs(&mut self) -> Vec<ExecutedProgram> {
+        Vec::new()
+    }
+
     /// Returns the kernel's list of the followed threads, if the source has one.
     fn followed(&self) -> Option<std::io::Result<followed::Followed>> {
         None
@@ -269,9 +281,12 @@ impl DiscoveryError {
     }
 }
 
-/// Returns for each application that it has no runnable thread.
-fn none_runnable(applications: usize) -> Vec<RunnableThreads> {
-    (0..applications as u32).map(|app| RunnableThreads { app: AppId(app), count: 0, only: None }).collect()
+fn bpf_error(error: libbpf_rs::Error) -> DiscoveryError {
+    refused(corewise_bpf::reason(error))
+}
+
+fn refused(reason: String) -> DiscoveryError {
+    DiscoveryError::Bpf { reason }
 }
 
 /// Why threads cannot be discovered.

@@ -10,6 +10,8 @@
 //!   root, if its parent is followed, or if it is a child of corewise. As corewise is a child subreaper, this
 //!   includes daemons whose parent ended before we looked. A followed process stays followed. The process
 //!   lists of control groups are read at the same times.
+//! - *Programs.* The command line of a new process is read, once more at the next poll, as it may not have
+//!   executed its program yet, and when the name of its first thread has changed.
 //! - *Times* come from `schedstat`, whose descriptors are kept open while enough are available. `stat` is
 //!   only read for threads whose times have changed: the others still wait or sleep as before.
 //! - *Parallelism.* The runnable times (running and waiting) of all threads add up to the exact integral of
@@ -28,10 +30,9 @@
 //! The kernel updates `schedstat` of a running thread at its clock tick, and that of a waiting thread when
 //! the wait ends. Kernels without `schedstat` provide only the ticks of `stat` and no waiting times.
 
+use super::applications::{Applications, ExecutedProgram};
 use super::groups::Groups;
-use super::{
-    Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts, none_runnable,
-};
+use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
 use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::RunnableThreads;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
@@ -72,6 +73,9 @@ pub struct Poll {
     listed: HashSet<u32>,
     /// The followed processes and their applications.
     members: HashMap<u32, AppId>,
+    applications: Applications,
+    /// Processes that may have executed a program since they were looked at.
+    unsettled: Vec<u32>,
     threads: BTreeMap<u32, Thread>,
     /// The parents of the processes that were met since the last refresh.
     starters: Vec<u32>,
@@ -84,21 +88,20 @@ pub struct Poll {
     earliest: Instant,
     /// The time of the next full poll if nothing was created.
     due: Instant,
-    opened_at: Instant,
     estimated_at: Instant,
-    /// By application.
-    tallies: Vec<Tally>,
+    tallies: BTreeMap<AppId, Tally>,
     /// For each application its runnable threads as last reported, and when they are counted next; `None` if
     /// nobody has asked.
-    reported: Option<(Vec<RunnableThreads>, Instant)>,
+    reported: Option<(BTreeMap<AppId, RunnableThreads>, Instant)>,
     /// The number of further `schedstat` files that may be kept open.
     descriptors_left: usize,
     ns_per_tick: u64,
 }
 
 /// Sums of an application.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Tally {
+    began: Instant,
     parallelism: Parallelism,
     /// Runnable time of ended threads that is not yet part of the estimate.
     left_over_ns: Vec<u64>,
@@ -147,6 +150,10 @@ impl Poll {
             Root::Process(pid) => Some((pid, app)),
             Root::ChildrenOf(_) | Root::Group(_) => None,
         };
+        let name = |root: &Root| match root {
+            Root::Process(pid) => options.proc.program_name(*pid),
+            Root::ChildrenOf(_) | Root::Group(_) => None,
+        };
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
         Ok(Poll {
             proc: options.proc.clone(),
@@ -154,7 +161,9 @@ impl Poll {
             listed: HashSet::new(),
             groups: options.groups(),
             members: options.roots().filter_map(running).collect(),
-            tallies: vec![Tally::default(); options.roots.len()],
+            applications: Applications::new(options.extent, options.roots.iter().map(name)),
+            unsettled: Vec::new(),
+            tallies: BTreeMap::new(),
             reported: None,
             roots: options.roots.clone(),
             threads: BTreeMap::new(),
@@ -166,7 +175,6 @@ impl Poll {
             interval: INTERVAL_MIN,
             earliest: now,
             due: now,
-            opened_at: now,
             estimated_at: now,
             descriptors_left: descriptors,
             ns_per_tick: 1_000_000_000 / ticks.max(1) as u64,
@@ -195,12 +203,13 @@ impl Poll {
     fn poll(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
         let created = self.proc.last_created();
         let stale = self.listed_at.is_none_or(|at| now.duration_since(at) >= LISTED_WITHIN);
-        let mut appeared = Vec::new();
+        let (mut appeared, unsettled) = (Vec::new(), std::mem::take(&mut self.unsettled));
         if stale || created.is_none() || created != self.last_created {
             appeared = self.list(now)?;
             self.last_created = created;
             self.listed_at = Some(now);
         }
+        unsettled.into_iter().try_for_each(|pid| self.settle(pid, now))?;
         let ended_before = self.ended.len();
         self.sample(now)?;
         let changed = !appeared.is_empty() || self.ended.len() != ended_before;
@@ -230,10 +239,13 @@ impl Poll {
         let mut arrived = self.groups.look()?;
         // A process started there has been followed from its start.
         arrived.retain(|pid, _| !joined.contains_key(pid) && !self.members.contains_key(pid));
+        let mut new: HashMap<u32, AppId> = joined.into_iter().chain(arrived.clone()).collect();
         // A process that is a root keeps its application.
-        for (&pid, &app) in joined.iter().chain(&arrived) {
-            self.members.entry(pid).or_insert(app);
-        }
+        new.retain(|pid, _| !self.members.contains_key(pid));
+        self.unsettled.extend(new.keys());
+        let known = |pid: u32| self.members.get(&pid).copied();
+        let found = self.applications.found(&self.proc, &new, known)?;
+        self.members.extend(found);
         self.listed = processes.into_iter().collect();
         let mut appeared = Vec::new();
         for (pid, app) in self.members.clone() {
@@ -252,11 +264,35 @@ impl Poll {
                         generation: thread.facts.generation,
                         created: now,
                     });
+                    self.applications.enter(app);
                     self.threads.insert(tid, thread);
                 }
             }
         }
         Ok(appeared)
+    }
+
+    /// Finds out whether a process has executed a program, and moves it to the application of that.
+    fn settle(&mut self, pid: u32, now: Instant) -> Result<(), DiscoveryError> {
+        let Some(&before) = self.members.get(&pid) else { return Ok(()) };
+        let Some(stat) = self.proc.stat(pid, pid)? else { return Ok(()) };
+        let app = self.applications.seen(&self.proc, before, (pid, stat.parent), now);
+        if app == before {
+            return Ok(());
+        }
+        self.members.insert(pid, app);
+        for thread in self.threads.values_mut().filter(|of| of.facts.pid == pid && !of.facts.ended) {
+            thread.facts.app = app;
+            self.applications.leave(before, now);
+            self.applications.enter(app);
+        }
+        for forgotten in self.applications.take_forgotten() {
+            self.tallies.remove(&forgotten);
+            if let Some((reported, _)) = &mut self.reported {
+                reported.remove(&forgotten);
+            }
+        }
+        Ok(())
     }
 
     /// Reads a thread for the first time. Its times before the first listing, or before it `arrived` from
@@ -276,7 +312,8 @@ impl Poll {
             (Some(file), true) => file.read()?,
             _ => None,
         };
-        let ran_before = arrived || (first && matches!(self.roots[app.0 as usize], Root::Process(_)));
+        let ran_before = arrived
+            || (first && matches!(self.roots[self.applications.root(app).0 as usize], Root::Process(_)));
         let before = match (ran_before, times) {
             (false, _) => Before::default(),
             (true, times) => Before {
@@ -307,14 +344,17 @@ impl Poll {
     fn sample(&mut self, now: Instant) -> Result<(), DiscoveryError> {
         let elapsed_ns = now.duration_since(self.sampled_at).as_nanos() as u64;
         self.sampled_at = now;
-        let mut vanished = Vec::new();
+        let (mut vanished, mut renamed, ended_before) = (Vec::new(), Vec::new(), self.ended.len());
         for (&tid, thread) in &mut self.threads {
             let Some(reading) = thread.read(&self.proc)? else {
                 vanished.push(tid);
                 continue;
             };
+            let name = thread.facts.name.clone();
             let added_ns = thread.take_in(reading, elapsed_ns, self.ns_per_tick);
-            self.tallies[thread.facts.app.0 as usize].parallelism.runnable_thread_ns += added_ns;
+            renamed.extend((name != thread.facts.name && tid == thread.facts.pid).then_some(tid));
+            let tally = self.tallies.entry(thread.facts.app).or_insert_with(|| Tally::since(now));
+            tally.parallelism.runnable_thread_ns += added_ns;
             if thread.is_zombie {
                 self.descriptors_left += thread.end(&mut self.ended);
             }
@@ -322,7 +362,8 @@ impl Poll {
         for tid in vanished {
             if let Some(mut thread) = self.threads.remove(&tid) {
                 self.descriptors_left += thread.end(&mut self.ended);
-                self.tallies[thread.facts.app.0 as usize].left_over_ns.push(thread.unestimated_ns);
+                let tally = self.tallies.get_mut(&thread.facts.app);
+                tally.into_iter().for_each(|tally| tally.left_over_ns.push(thread.unestimated_ns));
             }
             // Its ID may be in use again already: force a listing at the next poll.
             self.last_created = None;
@@ -330,9 +371,11 @@ impl Poll {
         if now.duration_since(self.estimated_at) >= WINDOW {
             let window_ns = now.duration_since(self.estimated_at).as_nanos() as u64;
             self.estimated_at = now;
-            (0..self.roots.len() as u32).for_each(|app| self.estimate(AppId(app), window_ns, now));
+            self.estimate(window_ns, now);
         }
-        Ok(())
+        let ended = &self.ended[ended_before..];
+        ended.iter().for_each(|facts| self.applications.leave(facts.app, now));
+        renamed.into_iter().try_for_each(|pid| self.settle(pid, now))
     }
 
     /// Returns the applications whose runnable threads differ from the last report. `cost` is the time that
@@ -340,25 +383,42 @@ impl Poll {
     fn tlp_changes(&mut self, now: Instant, cost: Duration) -> Vec<RunnableThreads> {
         let Some((reported, due)) = &mut self.reported else { return Vec::new() };
         *due = now + cost.div_f64(SHARE_TLP).clamp(TLP_INTERVAL, INTERVAL_LIMIT);
-        let mut present = none_runnable(self.roots.len());
+        let none = |app| (app, RunnableThreads { app, count: 0, only: None });
+        let mut present: BTreeMap<_, _> = self.applications.ids().map(none).collect();
         for thread in self.threads.values().filter(|thread| thread.facts.runnable) {
-            let app = &mut present[thread.facts.app.0 as usize];
+            let Some(app) = present.get_mut(&thread.facts.app) else { continue };
             app.count += 1;
             app.only = (app.count == 1).then(|| thread.facts.id());
         }
-        let changed = present.iter().zip(&*reported).filter(|(present, reported)| present != reported);
-        let changed = changed.map(|(present, _)| *present).collect();
+        let before = |app: &AppId| reported.get(app).copied().unwrap_or(none(*app).1);
+        let changed = present.iter().filter(|(app, present)| **present != before(app));
+        let changed = changed.map(|(_, present)| *present).collect();
         *reported = present;
         changed
     }
 
-    /// Adds the time since the last estimate to the active and the sequential time of an application.
-    fn estimate(&mut self, app: AppId, window_ns: u64, now: Instant) {
-        let tally = &mut self.tallies[app.0 as usize];
-        let inactive_ns = now.duration_since(self.opened_at).as_nanos() as u64 - tally.parallelism.active_ns;
-        let mut runnable_ns = std::mem::take(&mut tally.left_over_ns);
-        let own = |thread: &&mut Thread| thread.facts.app == app;
-        let mut threads: Vec<&mut Thread> = self.threads.values_mut().filter(own).collect();
+    /// Adds the time since the last estimate to the active and the sequential times of applications.
+    fn estimate(&mut self, window_ns: u64, now: Instant) {
+        let mut threads: HashMap<AppId, Vec<&mut Thread>> = HashMap::new();
+        for thread in self.threads.values_mut() {
+            threads.entry(thread.facts.app).or_default().push(thread);
+        }
+        for (app, tally) in &mut self.tallies {
+            tally.estimate(threads.remove(app).unwrap_or_default(), window_ns, now);
+        }
+    }
+}
+
+impl Tally {
+    fn since(began: Instant) -> Tally {
+        Tally { began, parallelism: Parallelism::default(), left_over_ns: Vec::new() }
+    }
+
+    /// Adds the time since the last estimate to the active and the sequential time.
+    fn estimate(&mut self, mut threads: Vec<&mut Thread>, window_ns: u64, now: Instant) {
+        let passed_ns = now.duration_since(self.began).as_nanos() as u64;
+        let inactive_ns = passed_ns.saturating_sub(self.parallelism.active_ns);
+        let mut runnable_ns = std::mem::take(&mut self.left_over_ns);
         let times = threads.iter().map(|thread| thread.unestimated_ns);
         let longest_ns = times.chain(runnable_ns.iter().copied()).max().unwrap_or(0);
         // Threads found late, or whose times the kernel updated late, ran for longer than the window. They
@@ -372,9 +432,9 @@ impl Poll {
             runnable_now += u32::from(thread.facts.runnable);
         }
         let (active_ns, sequential_ns) = estimate(&runnable_ns, runnable_now, elapsed_ns);
-        tally.parallelism.active_ns += active_ns;
-        tally.parallelism.sequential_ns += sequential_ns;
-        tally.parallelism.runnable_max = tally.parallelism.runnable_max.max(runnable_now);
+        self.parallelism.active_ns += active_ns;
+        self.parallelism.sequential_ns += sequential_ns;
+        self.parallelism.runnable_max = self.parallelism.runnable_max.max(runnable_now);
     }
 }
 
@@ -485,7 +545,7 @@ impl Discovery for Poll {
     }
 
     fn report_tlp(&mut self) {
-        self.reported = Some((none_runnable(self.roots.len()), self.sampled_at));
+        self.reported = Some((BTreeMap::new(), self.sampled_at));
     }
 
     fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
@@ -506,11 +566,16 @@ impl Discovery for Poll {
     }
 
     fn parallelism(&mut self, app: AppId) -> Parallelism {
-        self.tallies[app.0 as usize].parallelism
+        self.tallies.get(&app).map_or_else(Parallelism::default, |tally| tally.parallelism)
+    }
+
+    fn programs(&mut self) -> Vec<ExecutedProgram> {
+        self.applications.report()
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["threads that live for less than the polling interval (5 to 250 ms) are not seen".to_owned()]
+        let unseen = "threads that live for less than the polling interval (5 to 250 ms) are not seen";
+        [unseen.to_owned()].into_iter().chain(self.applications.note()).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Polling against made-up `/proc` trees, and the estimate on its own.
 
 use super::*;
-use crate::Choice;
+use crate::{Choice, Extent};
 use corewise_sys::cgroup::Hierarchy;
 use std::fs;
 use std::path::PathBuf;
@@ -66,7 +66,13 @@ impl Fixture {
     fn open_on(&self, roots: &[Root], excluded: &[u32]) -> Poll {
         let proc = Proc::at(self.root.path());
         let excluded = [&[PARENT], excluded].concat();
-        let options = Options { roots: roots.to_vec(), excluded, proc, choice: Choice::Poll };
+        let options = Options {
+            roots: roots.to_vec(),
+            excluded,
+            proc,
+            extent: Extent::default(),
+            choice: Choice::Poll,
+        };
         Poll::with_descriptors(&options, 0, self.now).unwrap()
     }
 

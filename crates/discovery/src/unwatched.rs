@@ -72,13 +72,14 @@ impl Pace {
     }
 
     /// Takes in the number of changes so far, which wraps at 2³²; returns what to do now.
-    pub fn take(&mut self, now: Instant, changes: u32) -> Option<Turn> {
+    pub fn take(&mut self, now: Instant, changes: impl FnOnce() -> u32) -> Option<Turn> {
         match self.state {
             State::Watched { since, changes: before, .. } => {
                 let elapsed = now.saturating_duration_since(since);
                 if elapsed < WINDOW {
                     return None;
                 }
+                let changes = changes();
                 if f64::from(changes.wrapping_sub(before)) < MANY * elapsed.as_secs_f64() {
                     self.length = UNWATCHED_MIN;
                     self.state = State::Watched { since: now, changes, is_urgent: false };
@@ -89,7 +90,7 @@ impl Pace {
                 Some(Turn::Leave)
             }
             State::Unwatched { until } if now >= until => {
-                self.state = State::Watched { since: now, changes, is_urgent: true };
+                self.state = State::Watched { since: now, changes: changes(), is_urgent: true };
                 Some(Turn::Watch)
             }
             State::Unwatched { .. } => None,
@@ -180,7 +181,7 @@ mod tests {
                     changes = changes.wrapping_add((f64::from(*rate) * passed) as u32);
                 }
                 now = next;
-                match pace.take(now, changes) {
+                match pace.take(now, || changes) {
                     Some(Turn::Watch) => is_watched = true,
                     Some(Turn::Leave) => is_watched = false,
                     None => {}
@@ -215,7 +216,7 @@ mod tests {
                 changes = changes.wrapping_add((600_000.0 * (due - now).as_secs_f64()) as u32);
             }
             now = due;
-            pace.take(now, changes);
+            pace.take(now, || changes);
         }
         assert!(watched < 2_000 * MS, "{watched:?}");
     }

@@ -8,7 +8,7 @@
 use corewise_core::ids::AppId;
 use corewise_core::observe::RunnableThreads;
 use corewise_discovery as discovery;
-use corewise_discovery::{Choice, Discovery, NewThread, Options, Parallelism, Root, ThreadFacts};
+use corewise_discovery::{Choice, Discovery, Extent, NewThread, Options, Parallelism, Root, ThreadFacts};
 use corewise_sys::proc::Proc;
 use corewise_testing::{needs, skip};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -144,7 +144,13 @@ impl Drop for Live {
 /// A source of what the supervisor starts; `None` where BPF is not permitted.
 fn open(supervisor: &Child, choice: Choice) -> Option<Box<dyn Discovery>> {
     let roots = vec![Root::ChildrenOf(supervisor.id())];
-    let options = Options { roots, excluded: vec![supervisor.id()], proc: Proc::at("/proc"), choice };
+    let options = Options {
+        roots,
+        excluded: vec![supervisor.id()],
+        proc: Proc::at("/proc"),
+        extent: Extent::default(),
+        choice,
+    };
     match discovery::open(&options) {
         Ok((source, _)) => Some(source),
         Err(error) if choice == Choice::Bpf && error.to_string().contains("not permitted") => {

@@ -7,7 +7,7 @@ use corewise_core::policy::Reading;
 use corewise_counters as counters;
 use corewise_counters::{CounterSource, Subjects};
 use corewise_discovery as discovery;
-use corewise_discovery::{Discovery, NewThread, Root};
+use corewise_discovery::{Discovery, Extent, NewThread, Root};
 use corewise_sys::launch::Waiting;
 use corewise_sys::proc::Proc;
 use std::collections::BTreeSet;
@@ -42,7 +42,8 @@ pub fn discover(
     if !proc.is_of_this_namespace().context("there is no /proc")? {
         bail!("/proc belongs to another PID namespace: mount the /proc of this one");
     }
-    let options = discovery::Options { roots, excluded, proc, choice: choice.discovery };
+    let options =
+        discovery::Options { roots, excluded, proc, extent: Extent::Command, choice: choice.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
     Ok(discovery)

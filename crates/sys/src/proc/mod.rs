@@ -165,6 +165,14 @@ impl Proc {
         program::name_of_line(&line)
     }
 
+    /// Returns whether a process is a fork of another one that has not executed a program since: the addresses
+    /// that the kernel has given the program are the same. If they cannot be read, it is taken for none.
+    pub fn is_fork(&self, pid: u32, of: u32) -> bool {
+        let addresses = |pid: u32| std::fs::read(self.root.join(format!("{pid}/auxv"))).unwrap_or_default();
+        let own = addresses(pid);
+        !own.is_empty() && own == addresses(of)
+    }
+
     /// Returns the name of a process's first thread.
     pub fn name(&self, pid: u32) -> io::Result<String> {
         let name = std::fs::read_to_string(self.root.join(format!("{pid}/comm")))?;

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Programs that followed threads execute, for discovery.bpf.c.
+ *
+ * A thread that executes a program leaves the application that it was counted in before it runs its first
+ * instruction. Which application the program belongs to, user space finds out by its command line. Until
+ * then it is counted in an entry of its own, taken from `free_apps`; when user space knows, it sets `into` of
+ * that entry, and gives it back when its last thread has ended. Most programs are executed again and again:
+ * those whose application follows from their path stand in `programs`, and need no entry.
+ */
+#ifndef COREWISE_PROGRAMS_H
+#define COREWISE_PROGRAMS_H
+
+/* The indices of unused entries of `apps`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, APPS_MAX);
+	__type(value, __u32);
+} free_apps SEC(".maps");
+
+/* What is executed in an application. Mirrored by `RawProgram` in discovery/entries.rs. */
+struct program {
+	__u32 executor;
+	char path[PATH_BYTES];
+};
+
+/* The application of what is executed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, APPS_MAX);
+	__type(key, struct program);
+	__type(value, __u32);
+} programs SEC(".maps");
+
+/* The entry of a program that a process executes, whose thread has been counted in the entry `before`. */
+static __always_inline __u32 entry_of_program(struct linux_binprm *binary, __u32 tgid, __u32 before,
+					      __u64 now)
+{
+	struct general *all = the_general();
+	struct app *app = app_of(before);
+	struct program program = {};
+	__u32 index = before, *known;
+
+	if (!all || !all->by_program || !app)
+		return before;
+	program.executor = app->into;
+	bpf_probe_read_kernel_str(program.path, sizeof(program.path), BPF_CORE_READ(binary, filename));
+	known = bpf_map_lookup_elem(&programs, &program);
+	if (known)
+		return *known;
+	if (bpf_map_pop_elem(&free_apps, &index)) {
+		__sync_fetch_and_add(&all->programs_lost, 1);
+		return before;
+	}
+	app = app_of(index);
+	if (!app)
+		return before;
+	app->present = 0;
+	app->start = now;
+	app->runnable_xor = 0;
+	app->runnable_thread_ns = 0;
+	app->active_ns = 0;
+	app->sequential_ns = 0;
+	app->told = 0;
+	app->told_runnable = 0;
+	app->runnable_max = 0;
+	app->into = index;
+	app->threads = 0;
+	app->executor = program.executor;
+	app->tgid = tgid;
+	__builtin_memcpy(app->path, program.path, sizeof(program.path));
+	return index;
+}
+
+#endif

@@ -1,0 +1,332 @@
+//! Which applications there are, and which program belongs to which.
+//!
+//! Problem: a script that starts a single-threaded program and a parallel one is not one program with the
+//! threads of both: policies ask how parallel each of them is. But the ranks of one `mpirun`, the workers of
+//! one pool and the compilers of one `make` belong together, and most processes live too briefly to be an
+//! application each.
+//!
+//! Approach: an application is *a program that another application executes*: the programs of equal names
+//! ([`corewise_core::program`]) that one application executes are one, at the same time or one after the
+//! other. A program with the name of the application that executes it belongs to that one: `env` and
+//! `mpirun` are called by what they start, `make` executes `make`, and who reads `/proc` cannot see whether
+//! a process with the name of its parent has executed anything. Processes that have executed nothing belong
+//! to the application that created them. What a user names (a command, a process, a control group) is a root
+//! application; a command's is called by the first program that is executed. So the number of applications
+//! depends on which programs there are, not on how often they are started, and an application keeps its
+//! [`AppId`] when its program is started again.
+//!
+//! At most [`APPLICATIONS_MAX`] are known at once. When there are as many, the one that ended first is
+//! forgotten; if none has ended, a program belongs to the application that executes it.
+//!
+//! Limits: a script's name says nothing of its arguments, and code in a command line has no name, so copies
+//! with other inputs are one application. (The unit of Saez et al., CF'10, is the process; ours is wider for
+//! programs that consist of many.)
+
+use corewise_core::ids::AppId;
+use corewise_sys::proc::{Proc, ProcError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The number of applications that are known at once: a build executes some tens of programs.
+pub(super) const APPLICATIONS_MAX: usize = 256;
+
+/// What an application consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    /// Each program that is executed is an application.
+    #[default]
+    Program,
+    /// Everything below a root is one application.
+    Command,
+}
+
+impl std::str::FromStr for Extent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "program" => Ok(Extent::Program),
+            "command" => Ok(Extent::Command),
+            _ => Err(format!("`{text}` is none of program, command")),
+        }
+    }
+}
+
+/// An application that is no root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutedProgram {
+    /// The application.
+    pub app: AppId,
+    /// The application that executed it first.
+    pub executed_by: AppId,
+    /// The root above it.
+    pub root: AppId,
+    /// The name of its program.
+    pub name: Arc<str>,
+    /// Its first process.
+    pub first: u32,
+    /// When it was first executed, as far as the source knows.
+    pub since: Instant,
+}
+
+/// The known applications; see the module documentation.
+#[derive(Debug)]
+pub(super) struct Applications {
+    extent: Extent,
+    known: BTreeMap<AppId, Application>,
+    /// By the application that executes it, and the name.
+    by_name: HashMap<(AppId, Arc<str>), AppId>,
+    next: AppId,
+    /// Forgotten since they were asked for.
+    forgotten: Vec<AppId>,
+    /// Programs that got no application of their own.
+    refused: u64,
+}
+
+#[derive(Debug)]
+struct Application {
+    /// `None`: a root, of which no program is known.
+    name: Option<Arc<str>>,
+    /// `None` of a root.
+    program: Option<ExecutedProgram>,
+    root: AppId,
+    /// Its living threads.
+    threads: usize,
+    /// When it was found to have ended, and whether that was reported.
+    ended: Option<Instant>,
+    is_end_reported: bool,
+}
+
+impl Applications {
+    /// Knows only roots, with the names of those that run already.
+    pub fn new(extent: Extent, roots: impl Iterator<Item = Option<String>>) -> Applications {
+        let root = |(app, name): (u32, Option<String>)| {
+            (AppId(app), Application::new(name.map(Into::into), None, AppId(app)))
+        };
+        let known: BTreeMap<AppId, Application> = (0..).zip(roots).map(root).collect();
+        Applications {
+            extent,
+            next: AppId(known.len() as u32),
+            known,
+            by_name: HashMap::new(),
+            forgotten: Vec::new(),
+            refused: 0,
+        }
+    }
+
+    /// Returns whether programs are applications.
+    pub fn are_programs(&self) -> bool {
+        self.extent == Extent::Program
+    }
+
+    /// Returns the application of process `pid` after `executor` has executed a program of this name there.
+    pub fn executed(&mut self, executor: AppId, name: &str, pid: u32, now: Instant) -> AppId {
+        let Some(by) = self.known.get_mut(&executor).filter(|_| self.extent == Extent::Program) else {
+            return executor;
+        };
+        if by.name.is_none() {
+            by.name = Some(name.into());
+        }
+        if by.name.as_deref() == Some(name) {
+            return executor;
+        }
+        let (root, name) = (by.root, Arc::<str>::from(name));
+        if let Some(&app) = self.by_name.get(&(executor, name.clone())) {
+            return app;
+        }
+        if self.known.len() >= APPLICATIONS_MAX && !self.forget_one() {
+            self.refused += 1;
+            return executor;
+        }
+        let app = self.next;
+        self.next = AppId(app.0 + 1);
+        self.by_name.insert((executor, name.clone()), app);
+        let program =
+            ExecutedProgram { app, executed_by: executor, root, name: name.clone(), first: pid, since: now };
+        self.known.insert(app, Application::new(Some(name), Some(program), root));
+        app
+    }
+
+    /// Returns the applications of processes that run already, given the roots above them. `known` returns the
+    /// applications of other processes.
+    pub fn found(
+        &mut self,
+        proc: &Proc,
+        below: &HashMap<u32, AppId>,
+        known: impl Fn(u32) -> Option<AppId>,
+    ) -> Result<HashMap<u32, AppId>, ProcError> {
+        if self.extent == Extent::Command {
+            return Ok(below.clone());
+        }
+        let mut processes = Vec::new();
+        for (&pid, &root) in below {
+            if let Some(stat) = proc.stat(pid, pid)? {
+                processes.push((stat.start_ticks, pid, stat.parent, root));
+            }
+        }
+        // Parents first.
+        processes.sort_unstable();
+        let (mut found, now) = (HashMap::new(), Instant::now());
+        for (_, pid, parent, root) in processes {
+            let creator = found.get(&parent).copied().or_else(|| known(parent)).unwrap_or(root);
+            found.insert(pid, self.seen(proc, creator, (pid, parent), now));
+        }
+        Ok(found)
+    }
+
+    /// Returns the application of a process that belonged to `app`, or was created by one that does, and may
+    /// have executed a program since.
+    pub fn seen(&mut self, proc: &Proc, app: AppId, (pid, parent): (u32, u32), now: Instant) -> AppId {
+        // What corewise is about to start has not executed anything yet.
+        if self.extent == Extent::Command || self.name(app).is_none() && proc.is_fork(pid, parent) {
+            return app;
+        }
+        proc.program_name(pid).map_or(app, |name| self.executed(app, &name, pid, now))
+    }
+
+    /// Forgets the application that ended first, of those whose end was reported.
+    fn forget_one(&mut self) -> bool {
+        let may_go = |(app, known): (&AppId, &Application)| {
+            let is_over = known.threads == 0 && known.is_end_reported && known.program.is_some();
+            Some((known.ended.filter(|_| is_over)?, *app))
+        };
+        let Some((_, app)) = self.known.iter().filter_map(may_go).min() else { return false };
+        self.known.remove(&app);
+        self.by_name.retain(|(executor, _), of| *of != app && *executor != app);
+        self.forgotten.push(app);
+        true
+    }
+
+    /// Returns those that were forgotten since the last call. Their IDs are not used again.
+    pub fn take_forgotten(&mut self) -> Vec<AppId> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    /// Returns the name of its program, if it is known.
+    pub fn name(&self, app: AppId) -> Option<&str> {
+        self.known.get(&app)?.name.as_deref()
+    }
+
+    /// Returns the root above an application.
+    pub fn root(&self, app: AppId) -> AppId {
+        self.known.get(&app).map_or(app, |known| known.root)
+    }
+
+    /// Takes note of one more living thread.
+    pub fn enter(&mut self, app: AppId) {
+        if let Some(known) = self.known.get_mut(&app) {
+            (known.threads, known.ended, known.is_end_reported) = (known.threads + 1, None, false);
+        }
+    }
+
+    /// Takes note that one living thread less belongs to it.
+    pub fn leave(&mut self, app: AppId, now: Instant) {
+        if let Some(known) = self.known.get_mut(&app) {
+            known.threads = known.threads.saturating_sub(1);
+            known.ended = (known.threads == 0).then_some(now);
+        }
+    }
+
+    /// Returns all, the roots first.
+    pub fn ids(&self) -> impl Iterator<Item = AppId> {
+        self.known.keys().copied()
+    }
+
+    /// Returns those that are no roots, for a report of all of them.
+    pub fn report(&mut self) -> Vec<ExecutedProgram> {
+        self.known.values_mut().for_each(|known| known.is_end_reported = known.threads == 0);
+        self.known.values().filter_map(|known| known.program.clone()).collect()
+    }
+
+    /// Returns what could not be told apart, in words.
+    pub fn note(&self) -> Option<String> {
+        (self.refused > 0).then(|| {
+            format!(
+                "{} times a program was counted with the one that executed it: more than {APPLICATIONS_MAX} \
+                 programs ran at once",
+                self.refused
+            )
+        })
+    }
+}
+
+impl Application {
+    fn new(name: Option<Arc<str>>, program: Option<ExecutedProgram>, root: AppId) -> Application {
+        Application { name, program, root, threads: 0, ended: None, is_end_reported: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn below_one_command() -> Applications {
+        let mut applications = Applications::new(Extent::Program, [None].into_iter());
+        assert_eq!(applications.executed(AppId(0), "job.sh", 1, Instant::now()), AppId(0), "the command");
+        applications
+    }
+
+    #[test]
+    fn what_one_application_executes_under_one_name_is_one_application() {
+        let mut applications = below_one_command();
+        let now = Instant::now();
+        let mut executed = |by: u32, name: &str, pid| applications.executed(AppId(by), name, pid, now).0;
+        assert_eq!(executed(0, "single", 10), 1);
+        assert_eq!(executed(0, "parallel", 11), 2);
+        assert_eq!(executed(0, "single", 12), 1);
+        assert_eq!(executed(1, "parallel", 13), 3, "another one executes it");
+        assert_eq!(executed(2, "parallel", 14), 2, "it executes itself");
+        let named: Vec<_> =
+            applications.report().into_iter().map(|p| (p.name, p.executed_by.0, p.first)).collect();
+        assert_eq!(named, [("single".into(), 0, 10), ("parallel".into(), 0, 11), ("parallel".into(), 1, 13)]);
+    }
+
+    #[test]
+    fn everything_below_a_command_is_one_application_if_wanted() {
+        let mut applications = Applications::new(Extent::Command, [None, Some("b".into())].into_iter());
+        assert_eq!(applications.executed(AppId(1), "c", 1, Instant::now()), AppId(1));
+        assert_eq!(applications.ids().collect::<Vec<_>>(), [AppId(0), AppId(1)]);
+    }
+
+    #[test]
+    fn an_endless_row_of_programs_is_known_in_bounded_room() {
+        let (mut applications, now) = (below_one_command(), Instant::now());
+        applications.enter(AppId(0));
+        let mut forgotten = Vec::new();
+        for number in 0..10_000u32 {
+            let app = applications.executed(AppId(0), &format!("test {number}"), number, now);
+            assert_eq!(app, AppId(number + 1));
+            applications.enter(app);
+            applications.leave(app, now);
+            applications.report();
+            forgotten.extend(applications.take_forgotten());
+        }
+        assert_eq!((applications.ids().count(), applications.note()), (APPLICATIONS_MAX, None));
+        assert_eq!(forgotten.len(), 10_001 - APPLICATIONS_MAX);
+        assert!(
+            applications.ids().all(|app| !forgotten.contains(&app)) && applications.name(AppId(0)).is_some()
+        );
+    }
+
+    #[test]
+    fn what_lives_is_not_forgotten_for_others() {
+        let (mut applications, now) = (below_one_command(), Instant::now());
+        for number in 1..APPLICATIONS_MAX as u32 {
+            let app = applications.executed(AppId(0), &format!("test {number}"), number, now);
+            applications.enter(app);
+        }
+        assert_eq!(applications.executed(AppId(0), "one more", 9, now), AppId(0));
+        assert!(applications.note().is_some());
+        applications.leave(AppId(7), now);
+        assert_eq!(
+            applications.executed(AppId(0), "one more", 9, now),
+            AppId(0),
+            "its end is not reported yet"
+        );
+        applications.report();
+        assert_eq!(applications.executed(AppId(0), "one more", 9, now), AppId(APPLICATIONS_MAX as u32));
+        assert_eq!(applications.take_forgotten(), [AppId(7)]);
+        assert_eq!(applications.executed(AppId(0), "test 8", 9, now), AppId(8));
+    }
+}
