@@ -61,6 +61,8 @@ pub struct SessionRequest {
     pub counters: counters::Choice,
     /// The source of threads.
     pub discovery: discovery::Choice,
+    /// What an application consists of.
+    pub applications: discovery::Extent,
     /// Whether threads may be bound.
     pub act: bool,
     /// The size of thread teams that the command is started with; `None` leaves it to the libraries.

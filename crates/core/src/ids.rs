@@ -16,7 +16,7 @@ pub struct ThreadId {
     pub generation: u64,
 }
 
-/// A process tree that was started or attached as one unit.
+/// An application: a program with all its processes, or all that was started or attached as one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AppId(pub u32);

@@ -361,7 +361,7 @@ pub enum Standing {
     UserPlaced,
 }
 
-/// What an application consists of.
+/// What a user names to be watched.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -380,9 +380,12 @@ pub enum Target {
 pub struct ApplicationReading {
     /// The application.
     pub app: AppId,
-    /// What it consists of.
+    /// What the user named: it, or what runs below it.
     #[serde(default)]
     pub target: Target,
+    /// The application that executed its program; `None` of what the user named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed_by: Option<AppId>,
     /// Its name: the name of its first program.
     pub name: Arc<str>,
     /// The PEs that its first process may use; `None` if unknown.

@@ -38,7 +38,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub struct LiveWorld {
     reporting: HashSet<AppId>,
     /// The programs of processes.
     programs: Programs,
+    /// Programs that are applications.
+    executed: BTreeMap<AppId, Application>,
     /// The processes of each application at the last observation, for threads that only the counters know.
     members: HashMap<u32, AppId>,
     /// The PEs that corewise itself may use: those that user and cpuset allow for the whole application.
@@ -91,7 +93,7 @@ pub struct LiveWorld {
 
 /// The parts of a live world.
 pub struct Parts {
-    /// The applications, in order of their [`AppId`]s.
+    /// What the user named, in order of [`AppId`]s.
     pub applications: Vec<Application>,
     /// What ends the run.
     pub ends: Ends,
@@ -151,6 +153,7 @@ impl LiveWorld {
             reports: ProgramReports::default(),
             reporting: HashSet::new(),
             programs: Programs::new(Proc::own()),
+            executed: BTreeMap::new(),
             members: HashMap::new(),
             started,
             exit_status: None,

@@ -1,13 +1,16 @@
 //! Readings that are put together from several sources.
 
-use crate::LiveWorld;
+use crate::{Application, LiveWorld};
+use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::AppId;
 use corewise_core::observe::{
     ApplicationReading, CounterReading, ProgressReading, ProgressSource, ThreadReading,
 };
+use corewise_core::time::Time;
 use corewise_core::world::World;
 use corewise_discovery::ThreadFacts;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 impl LiveWorld {
     /// Returns a thread's progress: as reported by its program, else by instructions, else by points of its
@@ -36,26 +39,32 @@ impl LiveWorld {
 
     pub(super) fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {
         let now = self.now();
-        let mut processes: Vec<HashSet<u32>> = vec![HashSet::new(); self.parts.applications.len()];
-        let mut living = vec![0; self.parts.applications.len()];
+        let mut alive: HashMap<AppId, (HashSet<u32>, u32)> = HashMap::new();
         for thread in threads.iter().filter(|thread| !thread.ended) {
-            processes[thread.app.0 as usize].insert(thread.pid);
-            living[thread.app.0 as usize] += 1;
+            let (processes, count) = alive.entry(thread.app).or_default();
+            processes.insert(thread.pid);
+            *count += 1;
         }
+        let mut permitted: HashMap<u32, &Arc<CpuSet>> = HashMap::new();
+        permitted.extend(threads.iter().filter(|of| !of.ended).map(|of| (of.thread.tid, &of.permitted)));
+        self.meet_programs();
+        let roots = (0..).map(AppId).zip(&mut self.parts.applications);
+        let executed = self.executed.iter_mut().map(|(app, application)| (*app, application));
         let mut readings = Vec::new();
-        for (index, application) in self.parts.applications.iter_mut().enumerate() {
-            application.ended = if living[index] == 0 { application.ended.or(Some(now)) } else { None };
-            let first = threads.iter().find(|thread| thread.thread.tid == application.first && !thread.ended);
-            application.allowed = first.map(|first| first.permitted.clone()).or(application.allowed.take());
-            let app = AppId(index as u32);
+        for (app, application) in roots.chain(executed) {
+            let (processes, threads) = alive.remove(&app).unwrap_or_default();
+            application.ended = if threads == 0 { application.ended.or(Some(now)) } else { None };
+            let first = permitted.get(&application.first).map(|permitted| Arc::clone(permitted));
+            application.allowed = first.or(application.allowed.take());
             let parallelism = self.parts.discovery.parallelism(app);
             readings.push(ApplicationReading {
                 app,
                 target: application.target.clone(),
+                executed_by: application.executed_by,
                 name: application.name.clone(),
                 allowed: application.allowed.as_deref().cloned(),
-                processes: processes[index].len() as u32,
-                threads: living[index],
+                processes: processes.len() as u32,
+                threads,
                 began: application.began,
                 ended: application.ended,
                 runnable_thread_ns: parallelism.runnable_thread_ns,
@@ -66,5 +75,18 @@ impl LiveWorld {
             });
         }
         readings
+    }
+
+    /// Takes note of the programs that are applications now.
+    fn meet_programs(&mut self) {
+        let programs = self.parts.discovery.programs();
+        let known: HashSet<AppId> = programs.iter().map(|program| program.app).collect();
+        self.executed.retain(|app, _| known.contains(app));
+        for program in programs {
+            let Some(root) = self.parts.applications.get(program.root.0 as usize) else { continue };
+            let began = Time(program.since.saturating_duration_since(self.started).as_nanos() as u64);
+            let application = || Application::of_program(root, &program, began);
+            self.executed.entry(program.app).or_insert_with(application);
+        }
     }
 }

@@ -5,6 +5,7 @@ use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use anyhow::{Result, bail};
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
+use corewise_discovery::Extent;
 use corewise_render::report::table;
 use corewise_render::terminal::print;
 use corewise_sys::launch::Output;
@@ -43,6 +44,8 @@ impl Characterize {
             config: EngineConfig::default(),
             counters: self.sources.counters,
             discovery: self.sources.discovery,
+            // The class is the whole command's.
+            applications: Extent::Command,
             act: false,
             team_size: None,
             output: Output::ToStandardError,

@@ -11,6 +11,7 @@ use corewise_core::policy::Claims;
 use corewise_core::report::{WaitsReport, headline_of_unwatched};
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Mitigations;
+use corewise_discovery::Extent;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
@@ -31,8 +32,8 @@ use std::time::Duration;
 /// when the command does and restores every affinity mask, also of processes that are still running.
 ///
 /// With --pid, --cgroup and --unit, running programs are watched and placed: each process and its
-/// descendants, or the processes of a control group, form one application. They continue when corewise is
-/// stopped (Ctrl-C, SIGTERM), with everything restored.
+/// descendants, or the processes of a control group. They continue when corewise is stopped (Ctrl-C,
+/// SIGTERM), with everything restored.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("running").multiple(true).conflicts_with_all(["command", "wait"])))]
 pub struct Run {
@@ -65,6 +66,11 @@ pub struct Run {
     /// group
     #[arg(long, value_name = "NAME", group = "running")]
     unit: Vec<String>,
+    /// What counts as an application, with a parallelism of its own: each program that is executed (those of
+    /// one name that one program executes are one), or everything below the command, process or control
+    /// group together
+    #[arg(long, value_name = "program|command", default_value = "program")]
+    applications: Extent,
     /// Detach from the processes after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "running")]
     duration: Option<Duration>,
@@ -186,6 +192,7 @@ impl Run {
             },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
+            applications: self.applications,
             output: Output::Own,
             keep_descriptors: self.report.iter().chain(&self.record).any(|path| may_name_descriptor(path)),
             record: self.record,

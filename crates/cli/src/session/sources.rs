@@ -18,6 +18,7 @@ use std::time::Instant;
 pub struct Choice {
     discovery: discovery::Choice,
     counters: counters::Choice,
+    extent: Extent,
     /// The policy's name, and what it requires.
     policy: String,
     required: Vec<Reading>,
@@ -26,9 +27,9 @@ pub struct Choice {
 impl Choice {
     /// Returns those of a request.
     pub fn of(request: &SessionRequest) -> Choice {
-        let (discovery, counters) = (request.discovery, request.counters);
+        let (discovery, counters, extent) = (request.discovery, request.counters, request.applications);
         let (policy, required) = (request.policy.name().to_owned(), request.policy.needs().required.to_vec());
-        Choice { discovery, counters, policy, required }
+        Choice { discovery, counters, extent, policy, required }
     }
 }
 
@@ -43,7 +44,7 @@ pub fn discover(
         bail!("/proc belongs to another PID namespace: mount the /proc of this one");
     }
     let options =
-        discovery::Options { roots, excluded, proc, extent: Extent::Command, choice: choice.discovery };
+        discovery::Options { roots, excluded, proc, extent: choice.extent, choice: choice.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
     notes.extend(fallbacks);
     Ok(discovery)

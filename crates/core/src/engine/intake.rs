@@ -122,14 +122,23 @@ impl Intake {
         self.runnable.retain(|app, _| self.applications.contains_key(app));
     }
 
-    /// Takes in a changed number of runnable threads of an application.
+    /// Takes in a changed number of runnable threads of an application. One that is not known yet is judged by
+    /// that until the next observation.
     pub fn take_runnable(&mut self, mut runnable: RunnableThreads) {
         runnable.only = runnable.only.filter(|&thread| self.subject(thread).is_some());
-        // An application that is not known yet comes with the next observation.
-        if let Some(view) = self.applications.get_mut(&runnable.app) {
-            (view.runnable, view.only) = (Some(runnable.count), runnable.only);
-            self.runnable.insert(runnable.app, runnable);
+        // It may have executed a program since the last observation, and belong to another application now.
+        if let Some(subject) = runnable.only.and_then(|thread| self.subject_mut(thread)) {
+            subject.view.app = runnable.app;
         }
+        let view = self.applications.entry(runnable.app).or_insert_with(|| ApplicationView {
+            tlp_mean: f64::from(runnable.count),
+            sequential_fraction: None,
+            exact: false,
+            runnable: None,
+            only: None,
+        });
+        (view.runnable, view.only) = (Some(runnable.count), runnable.only);
+        self.runnable.insert(runnable.app, runnable);
     }
 
     /// Takes in hints of a runtime library about a thread.

@@ -1,21 +1,20 @@
 //! Collects a report while the loop runs.
 
+use super::applications::Applications;
 use super::totals::Totals;
 use super::{
-    ApplicationReport, Binding, ChangedProgram, Decision, Host, Overhead, RanOn, Report, Shared, Sources,
-    ThreadGroup, ThreadReport, WaitsReport, headline, ran_on,
+    Binding, ChangedProgram, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadGroup,
+    ThreadReport, WaitsReport, headline, ran_on,
 };
-use crate::classify::{FpuClass, intensity_class, parallelism_class};
+use crate::classify::FpuClass;
 use crate::engine::Engine;
 use crate::guard::BACK;
 use crate::ids::{AppId, ThreadId};
-use crate::observe::{
-    ApplicationReading, CounterReading, Input, Observation, Program, Standing, Target, ThreadReading,
-};
+use crate::observe::{CounterReading, Input, Observation, Program, Standing, ThreadReading};
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
-use crate::view::{ApplicationView, Usage};
+use crate::view::Usage;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +65,7 @@ pub struct ReportBuilder {
     /// Sums over the threads that are no longer in `lives`.
     totals: BTreeMap<AppId, Totals>,
     groups: BTreeMap<(AppId, Option<Arc<str>>), Group>,
-    applications: Vec<ApplicationReading>,
+    applications: Applications,
     decisions: VecDeque<Decision>,
     decisions_left_out: usize,
     /// Decisions without an outcome yet: the thread and kind of setting, and the decision's number.
@@ -124,7 +123,9 @@ impl ReportBuilder {
         if self.ended > 2 * ENDED_LISTED_MAX {
             self.group_small_threads();
         }
-        self.applications.clone_from(&observation.applications);
+        for (app, into) in self.applications.take(&observation.applications) {
+            self.fold(app, into);
+        }
         self.last = observation.at;
         self.own_cpu_ns = observation.own_cpu_ns;
     }
@@ -246,6 +247,19 @@ impl ReportBuilder {
         self.ended = ENDED_LISTED_MAX;
     }
 
+    /// Counts an application with another one from now on.
+    fn fold(&mut self, app: AppId, into: AppId) {
+        let totals = self.totals.remove(&app);
+        totals.into_iter().for_each(|totals| self.totals.entry(into).or_default().join(&totals));
+        self.lives.values_mut().filter(|life| life.last.app == app).for_each(|life| life.last.app = into);
+        let names: Vec<_> = self.groups.keys().filter(|(of, _)| *of == app).cloned().collect();
+        for (app, name) in names {
+            let Some(Group { threads, cpu_ns }) = self.groups.remove(&(app, name.clone())) else { continue };
+            let group = self.groups.entry((into, name)).or_default();
+            (group.threads, group.cpu_ns) = (group.threads + threads, group.cpu_ns + cpu_ns);
+        }
+    }
+
     /// Returns the report, completed by what only the caller knows.
     pub fn finish(mut self, engine: &Engine, circumstances: Circumstances) -> Report {
         for life in self.lives.values() {
@@ -258,9 +272,6 @@ impl ReportBuilder {
             guard: engine.waits_findings().copied(),
             ..self.waits(&threads)
         };
-        let totals = |app| self.totals.get(app).copied().unwrap_or_default();
-        let command_cpu = circumstances.command_cpu;
-        let report = |reading| application_report(reading, self.last, &totals(&reading.app), command_cpu);
         let mut report = Report {
             headline: String::new(),
             command: circumstances.command,
@@ -275,7 +286,7 @@ impl ReportBuilder {
             sources: circumstances.sources,
             threads,
             more_threads: self.thread_groups(),
-            applications: self.applications.iter().map(report).collect(),
+            applications: self.applications.report(self.last, &self.totals, circumstances.command_cpu),
             decisions: self.decisions.into(),
             decisions_left_out: self.decisions_left_out as u64,
             waits,
@@ -286,7 +297,12 @@ impl ReportBuilder {
                 &circumstances.rounds,
                 circumstances.peak_memory_bytes,
             ),
-            notes: circumstances.notes.into_iter().chain(engine.notes()).collect(),
+            notes: circumstances
+                .notes
+                .into_iter()
+                .chain(self.applications.note())
+                .chain(engine.notes())
+                .collect(),
         };
         report.headline = headline(&report).to_string();
         report
@@ -319,9 +335,8 @@ impl ReportBuilder {
     }
 
     fn thread_groups(&self) -> Vec<ThreadGroup> {
-        let application = |app| self.applications.iter().find(|a| a.app == app).map(|a| a.name.clone());
         let report = |((app, name), group): (&(AppId, Option<Arc<str>>), &Group)| ThreadGroup {
-            application: application(*app).unwrap_or_default(),
+            application: self.applications.name(*app).unwrap_or_default(),
             name: name.clone(),
             threads: group.threads,
             cpu_seconds: group.cpu_ns as f64 / 1e9,
@@ -343,7 +358,7 @@ fn overhead(own_cpu_ns: u64, end: Time, rounds: &[Duration], peak_memory_bytes: 
 }
 
 /// Rounds a share to its significant digits, so that rounding errors of 0 become 0.
-fn rounded(share: f64) -> f64 {
+pub(super) fn rounded(share: f64) -> f64 {
     // Adding 0 turns -0 into 0.
     (share * 1e6).round() / 1e6 + 0.0
 }
@@ -374,38 +389,6 @@ fn thread_report(life: &Life) -> ThreadReport {
         standing: reading.standing,
         bindings: life.bindings.clone(),
         ran_on: life.ran_on.clone(),
-    }
-}
-
-fn application_report(
-    reading: &ApplicationReading,
-    last: Time,
-    totals: &Totals,
-    command_cpu: Option<Duration>,
-) -> ApplicationReport {
-    // Each misses something: the readings what was not watched, the kernel's sum what nobody has waited for.
-    let of_kernel = command_cpu.filter(|_| reading.target == Target::Command).unwrap_or_default();
-    let cpu_seconds = totals.cpu_seconds().max(of_kernel.as_secs_f64());
-    let until = reading.ended.unwrap_or(last);
-    let view = ApplicationView::between(None, reading, until.since(reading.began));
-    ApplicationReport {
-        name: reading.name.clone(),
-        target: reading.target.clone(),
-        allowed: reading.allowed.clone(),
-        from_seconds: reading.began.as_secs_f64(),
-        ended_seconds: reading.ended.map(Time::as_secs_f64),
-        cpu_seconds,
-        busy_pes_mean: (until > Time(0)).then(|| cpu_seconds / until.as_secs_f64()),
-        tlp_mean: view.tlp_mean,
-        sequential_fraction: view.sequential_fraction.map(rounded),
-        parallelism_evidence: if view.exact { "exact" } else { "estimated" }.into(),
-        runnable_max: reading.runnable_max,
-        parallelism_class: parallelism_class(view.sequential_fraction, reading.runnable_max),
-        intensity_class: intensity_class(totals.l2_misses_per_100_cycles()),
-        fpu_usage: totals.fpu().map(rounded),
-        vector_usage: totals.vector().map(rounded),
-        l2_misses_per_100_cycles: totals.l2_misses_per_100_cycles(),
-        ipc: totals.ipc(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! threads come and go: beyond the limits in [`builder`], the threads with the least CPU time are only summed
 //! up by name. Times and decisions then lose detail, but sums stay exact.
 
+mod applications;
 mod builder;
 mod headline;
 mod ran_on;
@@ -56,7 +57,7 @@ pub struct Report {
     pub threads: Vec<ThreadReport>,
     /// Ended threads with little CPU time that are not listed above, grouped by application and name.
     pub more_threads: Vec<ThreadGroup>,
-    /// One entry per application.
+    /// One entry per application: what the user named, and programs that it executed, the busiest first.
     pub applications: Vec<ApplicationReport>,
     /// Every requested change, or the latest ones of very many.
     pub decisions: Vec<Decision>,
@@ -238,7 +239,11 @@ pub struct RanOn {
 pub struct ApplicationReport {
     /// Its name.
     pub name: Arc<str>,
-    /// What it consists of: `command`, or the process that was attached.
+    /// The name of the application that executed its program; `null` for what the user named.
+    #[serde(default)]
+    pub executed_by: Option<Arc<str>>,
+    /// What the user named: `command`, or the process or control group that was attached. It, or what runs
+    /// below it.
     pub target: Target,
     /// The PEs that its first process could use; `null` if unknown.
     pub allowed: Option<CpuSet>,

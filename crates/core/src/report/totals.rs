@@ -27,6 +27,11 @@ impl Mean {
         }
     }
 
+    fn join(&mut self, other: &Mean) {
+        self.sum += other.sum;
+        self.weight += other.weight;
+    }
+
     fn value(&self) -> Option<f64> {
         (self.weight > 0.0).then(|| self.sum / self.weight)
     }
@@ -42,6 +47,15 @@ impl Totals {
         self.vector.add(usage.vector.map(|e| e.value), weight);
         self.l2_misses_per_100_cycles.add(usage.l2_misses_per_100_cycles.map(|e| e.value), weight);
         self.ipc.add(usage.ipc.map(|e| e.value), weight);
+    }
+
+    /// Adds the sums over other threads.
+    pub fn join(&mut self, other: &Totals) {
+        self.cpu_ns += other.cpu_ns;
+        self.fpu.join(&other.fpu);
+        self.vector.join(&other.vector);
+        self.l2_misses_per_100_cycles.join(&other.l2_misses_per_100_cycles);
+        self.ipc.join(&other.ipc);
     }
 
     /// Returns CPU time, in seconds.

@@ -8,23 +8,32 @@ use std::time::Duration;
 /// Returns the line about a run: what corewise did, then the figures.
 pub fn of_run(report: &Report) -> String {
     let wall = format!("{:.2} s", report.wall_seconds);
-    let of = |application: &ApplicationReport| figures(report, application);
-    let figures = match &report.applications[..] {
+    let roots: Vec<_> = report.applications.iter().filter(|of| of.executed_by.is_none()).collect();
+    let figures = match &roots[..] {
         [] => wall,
-        [one] => format!("{wall}{}", of(one)),
+        [one] => format!("{wall}{}", figures(report, one)),
         many => {
-            let named = |one: &ApplicationReport| format!("; {}{}", Name(&one.name), of(one));
+            let named = |one: &&ApplicationReport| format!("; {}{}", Name(&one.name), figures(report, one));
             format!("{wall}{}", many.iter().map(named).collect::<String>())
         }
     };
     format!("{}. {figures}; own cost {}", Name(&headline(report).did), own_cost(report))
 }
 
-fn figures(report: &Report, application: &ApplicationReport) -> String {
-    let busy = application.busy_pes_mean.map(|busy| format!(", {}", busy_cpus(busy)));
+/// The figures of what the user named, with everything below it.
+fn figures(report: &Report, root: &ApplicationReport) -> String {
+    let below: Vec<_> = report.applications.iter().filter(|of| of.target == root.target).collect();
+    let cpu_seconds: f64 = below.iter().map(|of| of.cpu_seconds).sum();
+    // Unless all have ended, it lasted to the end of the run.
+    let ended = below.iter().map(|of| of.ended_seconds);
+    let ended = ended.reduce(|latest, end| Some(latest?.max(end?))).flatten();
+    let lasted = ended.unwrap_or(report.wall_seconds);
+    let busy = (lasted > 0.0).then(|| format!(", {}", busy_cpus(cpu_seconds / lasted)));
+    let known = below.iter().filter_map(|of| Some((of.cpu_seconds, of.fpu_usage?)));
+    let (seconds, used) = known.fold((0.0, 0.0), |(all, used), (of, usage)| (all + of, used + of * usage));
     let usage = |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters);
-    let fpu = application.fpu_usage.map(usage);
-    let from = watched_from(application).map(|from| format!(", watched {from}"));
+    let fpu = (seconds > 0.0).then(|| usage(used / seconds));
+    let from = watched_from(root).map(|from| format!(", watched {from}"));
     [busy, fpu, from].into_iter().flatten().collect()
 }
 

@@ -50,6 +50,7 @@ pub fn decision(at_ns: u64, tid: u32, pe: Option<u32>, reason: &str) -> Decision
 pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
     let application = ApplicationReport {
         name: "pair.sh".into(),
+        executed_by: None,
         target: Target::Command,
         allowed: None,
         from_seconds: 0.0,

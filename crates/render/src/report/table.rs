@@ -7,7 +7,7 @@ use crate::table::Table;
 use crate::terminal::Name;
 use corewise_core::report::{ApplicationReport, Report, ThreadReport, headline};
 
-/// The maximum number of rows below the whole; all threads are in the JSON.
+/// The maximum number of applications, and of rows below them; all threads are in the JSON.
 const ROWS_MAX: usize = 8;
 
 /// Renders what corewise did, and the [figures].
@@ -15,11 +15,13 @@ pub fn render(report: &Report) -> String {
     format!("{}\n\n{}", Name(&headline(report).to_string()), figures(report))
 }
 
-/// Renders the rows: the whole command, then its busiest programs or threads.
+/// Renders the rows: the command and the busiest programs that are applications, then the busiest programs or
+/// threads.
 pub fn figures(report: &Report) -> String {
     let mut table = Table::new("<>>>>>>>>");
     table.row(["program", "CPU s", "FPU usage", "vector unit", "L2/100", "IPC", "threads", "seq.", "class"]);
-    report.applications.iter().for_each(|application| table.row(application_row(application)));
+    let applications = report.applications.iter().take(ROWS_MAX);
+    applications.for_each(|application| table.row(application_row(application)));
     rows(report).into_iter().take(ROWS_MAX).for_each(|(_, row)| table.row(row));
     let first = report.applications.first();
     let evidence = first.map_or("estimated", |application| &*application.parallelism_evidence);

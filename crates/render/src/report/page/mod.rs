@@ -37,7 +37,8 @@ pub fn render(report: &Report) -> String {
 fn body(report: &Report) -> Markup {
     html! {
         (header(report))
-        @for app in &report.applications { (application(app)) }
+        @for app in report.applications.iter().filter(|app| app.executed_by.is_none()) { (application(app)) }
+        (tables::applications(report))
         (tables::programs(report))
         (timeline::section(report))
         (lanes::section(report))
@@ -74,12 +75,16 @@ fn header(report: &Report) -> Markup {
     page::header("run", &command, &facts, &verdict)
 }
 
-fn application(app: &ApplicationReport) -> Markup {
-    let class = app.parallelism_class.map(|class| match class {
+fn in_words(class: ParallelismClass) -> &'static str {
+    match class {
         ParallelismClass::SingleThreaded => "ST, single-threaded",
         ParallelismClass::PartiallySequential => "PS, partially sequential",
         ParallelismClass::HighlyParallel => "HP, highly parallel",
-    });
+    }
+}
+
+fn application(app: &ApplicationReport) -> Markup {
+    let class = app.parallelism_class.map(in_words);
     let intensity = app.intensity_class.map(|class| match class {
         IntensityClass::Compute => "CI, compute-intensive",
         IntensityClass::Memory => "MI, memory-intensive",

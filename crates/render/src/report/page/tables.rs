@@ -1,7 +1,7 @@
 //! The tables of threads and of decisions, with the contents of the drawing in words and figures.
 
 use super::super::programs::{self, Labels};
-use super::{DECISIONS_SHOWN_MAX, PROGRAMS_SHOWN_MAX, THREADS_SHOWN_MAX};
+use super::{DECISIONS_SHOWN_MAX, PROGRAMS_SHOWN_MAX, THREADS_SHOWN_MAX, in_words};
 use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, known_markup, remark, text};
 use corewise_core::cpuset::CpuSet;
@@ -22,6 +22,42 @@ const THREAD_COLUMNS: [(&str, &str); 10] = [
     ("Ran on PE", "where it was seen running"),
     ("Bound to PE", "by corewise, at one time or another"),
 ];
+
+/// Returns the table of programs that are applications.
+pub fn applications(report: &Report) -> Markup {
+    let executed = report.applications.iter().filter(|app| app.executed_by.is_some());
+    let count = executed.clone().count();
+    if count == 0 {
+        return Markup::default();
+    }
+    let rows = html! {
+        @for app in executed.take(PROGRAMS_SHOWN_MAX) {
+            tr {
+                th scope="row" { bdi { (app.name) } }
+                td { bdi { (app.executed_by.as_deref().unwrap_or_default()) } }
+                td.figure { (Seconds(app.cpu_seconds)) }
+                td.figure { (format!("{:.2}", app.tlp_mean)) }
+                td.figure { (app.runnable_max) }
+                td.figure { (known(app.sequential_fraction.map(Share))) }
+                td { (known(app.parallelism_class.map(in_words))) }
+            }
+        }
+    };
+    let columns = [
+        "Application",
+        "Executed by",
+        "CPU time",
+        "TLP, mean",
+        "TLP, highest",
+        "One thread runnable",
+        "Parallelism",
+    ];
+    let table = html! {
+        (page::table(&columns, &rows))
+        (left_out(count, PROGRAMS_SHOWN_MAX, "applications, the busiest"))
+    };
+    page::section("Programs that are applications of their own", &table)
+}
 
 /// Returns the table of programs.
 pub fn programs(report: &Report) -> Markup {
