@@ -280,6 +280,23 @@ fn who_rests_for_a_moment_keeps_its_pe() {
 }
 
 #[test]
+fn a_program_that_is_executed_is_an_application_at_once() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+    engine.step(&observe(2, Standing::Free, Vec::new()));
+    let thread = engine.intake.subjects[0].view.thread;
+    assert_eq!(engine.intake.subjects[0].view.app, AppId(0));
+    let runnable = |app, count, only| Event::TlpChanged(RunnableThreads { app: AppId(app), count, only });
+    let events = vec![runnable(0, 0, None), runnable(7, 1, Some(thread)), runnable(8, 3, None)];
+    engine.react(&EventBatch { at: second(2), events, outcomes: Vec::new() });
+    assert_eq!(engine.intake.subjects[0].view.app, AppId(7));
+    let runnable = |app| engine.intake.applications.get(&AppId(app)).and_then(|view| view.runnable);
+    assert_eq!((runnable(7), runnable(8)), (Some(1), Some(3)));
+    // The world forgets an application that has ended.
+    engine.step(&observe(3, Standing::Free, Vec::new()));
+    assert!(!engine.intake.applications.contains_key(&AppId(7)));
+}
+
+#[test]
 fn waits_are_changed_between_observations_also_before_the_first() {
     let config =
         EngineConfig { mitigations: Mitigations { spin: true, turns: true }, ..EngineConfig::default() };

@@ -46,7 +46,7 @@ pub use findings::{WaitsFindings, WaitsState};
 
 use super::COST_MAX;
 use super::findings::Gain;
-use super::meter::{Look, Rates};
+use super::meter::{Look, Rates, Work};
 use crate::backoff::Backoff;
 use crate::board::{Agreed, Ask, Board, Note};
 use crate::evidence::{Evidence, PAIRS_MAX};
@@ -448,7 +448,10 @@ fn look(now: Time, threads: &[ThreadReading], reporting: &mut BTreeSet<AppId>) -
     });
     let work: Vec<_> = work.collect();
     let source = work.first().map(|(.., source)| *source);
-    Look::of_work(now, work.into_iter().map(|(reading, work, _)| (reading.thread, reading.app, work)), source)
+    let work = work
+        .into_iter()
+        .map(|(reading, work, _)| (reading.thread, Work { app: reading.app, work, cpu_ns: reading.cpu_ns }));
+    Look::of_work(now, work, source)
 }
 
 #[cfg(test)]
