@@ -69,25 +69,30 @@ impl Applications {
         })
     }
 
-    /// Returns the reports: what the user named first, then the programs that were executed, the busiest first.
+    /// Returns the applications in the order of the report: what the user named first, then the programs that
+    /// were executed, the busiest first.
+    pub fn in_order(&self, totals: &BTreeMap<AppId, Totals>) -> Vec<AppId> {
+        let cpu_seconds = |app| totals.get(&app).copied().unwrap_or_default().cpu_seconds();
+        let (roots, mut programs): (Vec<_>, Vec<_>) =
+            self.last.values().partition(|reading| reading.executed_by.is_none());
+        programs.retain(|reading| reading.runnable_thread_ns > 0 || cpu_seconds(reading.app) > 0.0);
+        programs.sort_by(|a, b| cpu_seconds(b.app).total_cmp(&cpu_seconds(a.app)).then(a.app.cmp(&b.app)));
+        roots.into_iter().chain(programs).map(|reading| reading.app).collect()
+    }
+
+    /// Returns the reports, in this order.
     pub fn report(
         &self,
         last: Time,
-        totals: &BTreeMap<AppId, Totals>,
+        all_totals: &BTreeMap<AppId, Totals>,
         command_cpu: Option<Duration>,
     ) -> Vec<ApplicationReport> {
-        let totals = |app| totals.get(&app).copied().unwrap_or_default();
+        let totals = |app| all_totals.get(&app).copied().unwrap_or_default();
         let command = self.last.values().filter(|reading| reading.target == Target::Command);
         let watched: f64 = command.map(|reading| totals(reading.app).cpu_seconds()).sum();
         // Each misses something: the readings what was not watched, the kernel's sum what nobody has waited
         // for.
         let unwatched = command_cpu.map_or(0.0, |cpu| (cpu.as_secs_f64() - watched).max(0.0));
-        let (roots, mut programs): (Vec<_>, Vec<_>) =
-            self.last.values().partition(|reading| reading.executed_by.is_none());
-        programs.retain(|reading| reading.runnable_thread_ns > 0 || totals(reading.app).cpu_seconds() > 0.0);
-        programs.sort_by(|a, b| {
-            totals(b.app).cpu_seconds().total_cmp(&totals(a.app).cpu_seconds()).then(a.app.cmp(&b.app))
-        });
         let report = |reading: &ApplicationReading| {
             let is_command = reading.target == Target::Command && reading.executed_by.is_none();
             let unwatched = if is_command { unwatched } else { 0.0 };
@@ -97,7 +102,7 @@ impl Applications {
                 ..application_report(reading, last, &totals(reading.app), unwatched)
             }
         };
-        roots.into_iter().chain(programs).map(report).collect()
+        self.in_order(all_totals).iter().filter_map(|app| self.last.get(app)).map(report).collect()
     }
 }
 

@@ -1,16 +1,19 @@
 //! Collects a report while the loop runs.
 
 use super::applications::Applications;
+use super::timeline::TimelineBuilder;
 use super::totals::Totals;
 use super::{
-    Binding, ChangedProgram, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadGroup,
+    Binding, ChangedProgram, Decision, Host, Overhead, PeKind, RanOn, Report, Shared, Sources, ThreadGroup,
     ThreadReport, WaitsReport, headline, ran_on,
 };
 use crate::classify::FpuClass;
 use crate::engine::Engine;
 use crate::guard::BACK;
 use crate::ids::{AppId, ThreadId};
-use crate::observe::{CounterReading, Input, Observation, Program, Standing, ThreadReading};
+use crate::observe::{
+    CounterReading, Event, EventBatch, Input, Observation, Program, Standing, ThreadReading,
+};
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
@@ -68,6 +71,7 @@ pub struct ReportBuilder {
     applications: Applications,
     decisions: VecDeque<Decision>,
     decisions_left_out: usize,
+    timeline: TimelineBuilder,
     /// Decisions without an outcome yet: the thread and kind of setting, and the decision's number.
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     /// The processes whose waits were changed, by the kind of change.
@@ -87,7 +91,34 @@ struct Life {
     program: Option<Arc<str>>,
     class: FpuClass,
     bindings: Vec<Binding>,
+    /// Whether the last of these is in force.
+    is_bound: bool,
     ran_on: Vec<RanOn>,
+}
+
+impl Life {
+    fn new(reading: &ThreadReading, class: FpuClass) -> Life {
+        Life {
+            last: reading.clone(),
+            program: None,
+            class,
+            bindings: Vec::new(),
+            is_bound: false,
+            ran_on: Vec::new(),
+        }
+    }
+
+    /// The binding that is in force, if any, has lasted until this time.
+    fn extend_binding(&mut self, at: Time) {
+        if let Some(binding) = self.bindings.last_mut().filter(|_| self.is_bound) {
+            binding.to_ns = at.0.max(binding.from_ns);
+        }
+    }
+
+    fn end_binding(&mut self, at: Time) {
+        self.extend_binding(at);
+        self.is_bound = false;
+    }
 }
 
 #[derive(Default)]
@@ -104,7 +135,7 @@ impl ReportBuilder {
         }
         match input {
             Input::Observation(observation) => self.take_observation(observation, engine),
-            Input::Events(_) => {}
+            Input::Events(batch) => self.take_events(batch),
         }
         for action in actions {
             self.take_action(action, input.at());
@@ -118,6 +149,7 @@ impl ReportBuilder {
         for reading in &observation.threads {
             self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
         }
+        self.timeline.take_applications(&observation.applications, observation.at);
         let ended = |program: &Program| self.lives.get(&program.leader).is_some_and(|life| life.last.ended);
         self.programs.retain(|_, program| !ended(program));
         if self.ended > 2 * ENDED_LISTED_MAX {
@@ -130,30 +162,43 @@ impl ReportBuilder {
         self.own_cpu_ns = observation.own_cpu_ns;
     }
 
+    fn take_events(&mut self, batch: &EventBatch) {
+        for event in &batch.events {
+            match event {
+                // It may be bound before the next observation.
+                Event::ThreadStarted(reading) => {
+                    self.lives.entry(reading.thread).or_insert_with(|| Life::new(reading, FpuClass::Unknown));
+                }
+                Event::ThreadEnded(thread) => {
+                    self.timeline.take_end(*thread, batch.at);
+                    self.lives.get_mut(thread).into_iter().for_each(|life| life.end_binding(batch.at));
+                }
+                Event::TlpChanged(runnable) => self.timeline.take_runnable(runnable, batch.at),
+                Event::ThreadRenamed { .. }
+                | Event::Hint { .. }
+                | Event::AllowedChanged(_)
+                | Event::Process(_) => {}
+            }
+        }
+    }
+
     fn take_reading(&mut self, reading: &ThreadReading, class: FpuClass, at: Time) {
         let first = !self.lives.contains_key(&reading.thread);
-        let life = self.lives.entry(reading.thread).or_insert_with(|| Life {
-            last: reading.clone(),
-            program: None,
-            class,
-            bindings: Vec::new(),
-            ran_on: Vec::new(),
-        });
+        let life = self.lives.entry(reading.thread).or_insert_with(|| Life::new(reading, class));
         // CPU time since the last observation was spent after it, on the PE where the thread is seen now.
         let cpu_ns_before = if first { 0 } else { life.last.cpu_ns };
+        let (lasted_ns, ran_ns) =
+            (at.since(self.last).as_nanos() as f64, reading.cpu_ns.saturating_sub(cpu_ns_before) as f64);
         if let Some(pe) = reading.last_pe {
-            let ran_ns = reading.cpu_ns.saturating_sub(cpu_ns_before) as f64;
-            let share = (ran_ns / at.since(self.last).as_nanos().max(1) as f64).min(1.0);
+            let share = (ran_ns / lasted_ns.max(1.0)).min(1.0);
             let span = RanOn { from_ns: self.last.0, to_ns: at.0, pe: Some(pe), share };
             ran_on::push(&mut life.ran_on, span);
         }
+        self.timeline.take_reading(reading, ran_ns.min(lasted_ns), class == FpuClass::Intensive, at);
         // An ended thread has no mask any more; report its last standing.
         let standing = if reading.ended { life.last.standing } else { reading.standing };
-        if let Some(binding) = life.bindings.last_mut()
-            && standing == Standing::Bound
-        {
-            binding.to_ns = at.0;
-        }
+        life.is_bound &= reading.ended || standing == Standing::Bound;
+        life.extend_binding(at);
         let counters = reading.counters.clone().or_else(|| life.last.counters.take());
         let program = self.programs.get(&reading.pid).map(|program| program.name.clone());
         // The process may have executed another program since; but what has ended did not become another one.
@@ -209,6 +254,7 @@ impl ReportBuilder {
         let (_, number) = self.open.remove(position);
         let listed = number.checked_sub(self.decisions_left_out);
         let Some(decision) = listed.and_then(|index| self.decisions.get_mut(index)) else { return };
+        let (at, is_of_policy) = (Time(decision.at_ns), decision.reason != BACK);
         decision.outcome = Some(match &outcome.result {
             OutcomeKind::Done => "done".to_owned(),
             OutcomeKind::Gone => "the thread had ended".to_owned(),
@@ -216,15 +262,28 @@ impl ReportBuilder {
             OutcomeKind::Refused(answer) => format!("refused: {answer}"),
             OutcomeKind::Unsupported => "not supported here".to_owned(),
         });
-        if let (Change::Bind(pes), OutcomeKind::Done, Some(life)) =
-            (&outcome.change, &outcome.result, self.lives.get_mut(&outcome.thread))
-            && decision.reason != BACK
-        {
-            let at_ns = decision.at_ns;
-            if life.bindings.len() == BINDINGS_LISTED_MAX {
-                life.bindings.drain(..BINDINGS_LISTED_MAX / 2);
+        if outcome.result == OutcomeKind::Done {
+            // What is moved back to where it ran is free for the policy.
+            let change = if is_of_policy { &outcome.change } else { &Change::Free };
+            self.take_change(outcome.thread, change, at);
+        }
+    }
+
+    /// Takes in a change that was carried out at this time.
+    fn take_change(&mut self, thread: ThreadId, change: &Change, at: Time) {
+        let Some(life) = self.lives.get_mut(&thread) else { return };
+        self.timeline.take_change((thread, life.last.app), change, at);
+        match change {
+            Change::Bind(pes) => {
+                life.end_binding(at);
+                if life.bindings.len() == BINDINGS_LISTED_MAX {
+                    life.bindings.drain(..BINDINGS_LISTED_MAX / 2);
+                }
+                life.bindings.push(Binding { from_ns: at.0, to_ns: at.0, pes: pes.clone() });
+                life.is_bound = true;
             }
-            life.bindings.push(Binding { from_ns: at_ns, to_ns: at_ns, pes: pes.clone() });
+            Change::Free => life.end_binding(at),
+            Change::Set(_) | Change::Reset(_) => {}
         }
     }
 
@@ -281,12 +340,14 @@ impl ReportBuilder {
             evidence: circumstances.evidence.into(),
             machine: engine.topology().origin.clone(),
             shared: Shared::of(engine.topology()),
+            kinds: PeKind::of(engine.topology()),
             host: circumstances.host,
             wall_seconds: self.last.as_secs_f64(),
             sources: circumstances.sources,
             threads,
             more_threads: self.thread_groups(),
             applications: self.applications.report(self.last, &self.totals, circumstances.command_cpu),
+            timeline: self.timeline.finish(&self.applications.in_order(&self.totals)),
             decisions: self.decisions.into(),
             decisions_left_out: self.decisions_left_out as u64,
             waits,

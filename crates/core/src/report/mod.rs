@@ -9,6 +9,7 @@ mod applications;
 mod builder;
 mod headline;
 mod ran_on;
+pub mod timeline;
 mod totals;
 
 pub use builder::{Circumstances, ReportBuilder};
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use timeline::Timeline;
 
 /// The report of one run. Unknown values are `null`; field names carry their unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,6 +49,9 @@ pub struct Report {
     pub machine: String,
     /// What its PEs share: the domains of two or more PEs, the closest first.
     pub shared: Vec<Shared>,
+    /// The kinds of its PEs, fastest first; empty if none are known to differ.
+    #[serde(default)]
+    pub kinds: Vec<PeKind>,
     /// The host and the time of the run; `null` if a recording lacks them.
     pub host: Option<Host>,
     /// Time from start to end.
@@ -59,6 +64,9 @@ pub struct Report {
     pub more_threads: Vec<ThreadGroup>,
     /// One entry per application: what the user named, and programs that it executed, the busiest first.
     pub applications: Vec<ApplicationReport>,
+    /// What happened when.
+    #[serde(default)]
+    pub timeline: Timeline,
     /// Every requested change, or the latest ones of very many.
     pub decisions: Vec<Decision>,
     /// The number of earlier decisions that are not listed.
@@ -142,6 +150,15 @@ pub struct Shared {
     /// What is shared.
     pub resource: DomainKind,
     /// The PEs that share it.
+    pub pes: CpuSet,
+}
+
+/// PEs of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeKind {
+    /// `fast`, `mid1`…, `slow`.
+    pub name: String,
+    /// The PEs.
     pub pes: CpuSet,
 }
 
@@ -323,6 +340,14 @@ impl Shared {
             }
         }
         shared
+    }
+}
+
+impl PeKind {
+    /// Returns the kinds of a machine's PEs, if there are several.
+    fn of(topology: &Topology) -> Vec<PeKind> {
+        let kinds = topology.kinds.iter().filter(|_| topology.kinds.len() > 1);
+        kinds.map(|kind| PeKind { name: kind.name.clone(), pes: kind.pes.clone() }).collect()
     }
 }
 

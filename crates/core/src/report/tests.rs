@@ -1,8 +1,10 @@
 use super::*;
 use crate::engine::{Engine, EngineConfig};
+use crate::guard::BACK;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::{
-    ApplicationReading, CounterReading, EventBatch, Input, Observation, Program, SampleReading, ThreadReading,
+    ApplicationReading, CounterReading, Event, EventBatch, Input, Observation, Program, SampleReading,
+    ThreadReading,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting};
 use crate::policy;
@@ -187,6 +189,41 @@ fn what_became_of_each_decision_stands_with_it() {
     assert_eq!(said[5..], [None], "nothing was heard of the last one");
     let bound = report.threads.iter().filter(|thread| !thread.bindings.is_empty());
     assert_eq!(bound.map(|thread| thread.tid).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn bindings_between_two_observations_have_their_times_also_of_a_new_thread() {
+    let engine = default_engine();
+    let thread = ThreadId { tid: 7, generation: 0 };
+    let changes = [
+        (200, Change::Bind(CpuSet::single(PeId(1))), "entered a sequential phase"),
+        (300, Change::Bind(CpuSet::single(PeId(2))), "left it"),
+        (450, Change::Bind(CpuSet::single(PeId(3))), BACK),
+        (500, Change::Bind(CpuSet::single(PeId(1))), "again"),
+        (600, Change::Free, "no longer wanted"),
+    ];
+    let batch =
+        |ms, events, outcomes| Input::Events(EventBatch { at: Time(ms * SECOND / 1_000), events, outcomes });
+    let mut builder = ReportBuilder::default();
+    let started = Event::ThreadStarted(Box::new(reading(7, 0)));
+    builder.watch(&batch(100, vec![started], Vec::new()), &[], &engine);
+    let mut outcomes = Vec::new();
+    for (ms, change, reason) in changes {
+        let action = Action { thread, change: change.clone(), reason: reason.into() };
+        builder.watch(&batch(ms, Vec::new(), std::mem::take(&mut outcomes)), &[action], &engine);
+        outcomes = vec![Outcome { thread, change, result: OutcomeKind::Done }];
+    }
+    let threads = vec![reading(7, SECOND)];
+    let last = Observation { at: Time(SECOND), threads, outcomes, ..Observation::default() };
+    builder.watch(&Input::Observation(last), &[], &engine);
+    let report = finish(builder, &engine);
+    let bindings = report.threads[0].bindings.iter();
+    let bindings: Vec<_> =
+        bindings.map(|b| (b.from_ns / 1_000_000, b.to_ns / 1_000_000, b.pes.to_string())).collect();
+    let expected = [(200, 300, "1"), (300, 450, "2"), (500, 600, "1")];
+    assert_eq!(bindings, expected.map(|(from, to, pes)| (from, to, pes.to_owned())));
+    let bound: f64 = report.timeline.pes.iter().flat_map(|row| &row.bound).sum();
+    assert!((bound * report.timeline.column_ns as f64 / 350e6 - 1.0).abs() < 0.01, "{bound}");
 }
 
 /// One observation at this second.

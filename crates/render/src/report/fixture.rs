@@ -4,11 +4,13 @@ use corewise_core::classify::{FpuClass, IntensityClass, ParallelismClass};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{Standing, Target};
+use corewise_core::report::timeline::{PeOverTime, RunnableOverTime, Timeline};
 use corewise_core::report::{
-    ApplicationReport, Binding, Decision, Host, Overhead, RanOn, Report, Shared, Sources, ThreadReport,
-    WaitsReport,
+    ApplicationReport, Binding, Decision, Host, Overhead, PeKind, RanOn, Report, Shared, Sources,
+    ThreadReport, WaitsReport,
 };
 use corewise_core::topology::DomainKind;
+use std::collections::BTreeMap;
 
 /// In nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -46,6 +48,65 @@ pub fn decision(at_ns: u64, tid: u32, pe: Option<u32>, reason: &str) -> Decision
     Decision { at_ns, tid, pes: pe.map(|pe| CpuSet::single(PeId(pe))), setting: None, reason, outcome }
 }
 
+/// A PE that did nothing for an application.
+fn idle(pe: PeId, application: usize) -> PeOverTime {
+    PeOverTime {
+        pe,
+        application: Some(application),
+        first_column: 0,
+        ran: Vec::new(),
+        fpu_intensive: Vec::new(),
+        bound: Vec::new(),
+        weighted: Vec::new(),
+        bindings: Vec::new(),
+    }
+}
+
+/// What these threads did, as threads of the first application, in columns of half a second.
+fn timeline(threads: &[ThreadReport]) -> Timeline {
+    const COLUMN_NS: u64 = SECOND_NS / 2;
+    let mut pes: BTreeMap<PeId, PeOverTime> = BTreeMap::new();
+    let list = || vec![0.0; 21];
+    let new = |pe| PeOverTime {
+        ran: list(),
+        fpu_intensive: list(),
+        bound: list(),
+        bindings: list(),
+        ..idle(pe, 0)
+    };
+    let add = |list: &mut [f64], from_ns: u64, to_ns: u64, share: f64| {
+        for (column, sum) in (0..).zip(list) {
+            let (begin, end) = ((column * COLUMN_NS).max(from_ns), ((column + 1) * COLUMN_NS).min(to_ns));
+            *sum += share * end.saturating_sub(begin) as f64 / COLUMN_NS as f64;
+        }
+    };
+    for thread in threads {
+        for ran in &thread.ran_on {
+            let pe = ran.pe.unwrap();
+            let row = pes.entry(pe).or_insert_with(|| new(pe));
+            add(&mut row.ran, ran.from_ns, ran.to_ns, ran.share);
+            if thread.fpu_class == FpuClass::Intensive {
+                add(&mut row.fpu_intensive, ran.from_ns, ran.to_ns, ran.share);
+            }
+        }
+        for binding in &thread.bindings {
+            let pe = binding.pes.first().unwrap();
+            let row = pes.entry(pe).or_insert_with(|| new(pe));
+            add(&mut row.bound, binding.from_ns, binding.to_ns, 1.0);
+            row.bindings[(binding.from_ns / COLUMN_NS) as usize] += 1.0;
+        }
+    }
+    for row in pes.values_mut() {
+        for list in [&mut row.ran, &mut row.fpu_intensive, &mut row.bound, &mut row.bindings] {
+            list.truncate(list.iter().rposition(|value| *value > 0.0).map_or(0, |last| last + 1));
+        }
+    }
+    let mean = [vec![1.0; 4], vec![4.0; 12], vec![2.0; 5]].concat();
+    let sequential = vec![1.0; 4];
+    let runnable = RunnableOverTime { application: Some(0), first_column: 0, mean, sequential };
+    Timeline { column_ns: COLUMN_NS, runnable: vec![runnable], pes: pes.into_values().collect() }
+}
+
 /// A report of these threads and decisions.
 pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
     let application = ApplicationReport {
@@ -79,6 +140,8 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         shared: [(DomainKind::L2, "0-1"), (DomainKind::L2, "2-3"), (DomainKind::Package, "0-3")]
             .map(|(resource, pes)| Shared { resource, pes: pes.parse().unwrap() })
             .into(),
+        kinds: Vec::new(),
+        timeline: timeline(&threads),
         host: Some(Host {
             name: Some("node7".into()),
             processor: Some("Opteron 6272".into()),
@@ -169,4 +232,49 @@ pub fn pair() -> Report {
         decision(s(10.4), 4211, None, "the run is over"),
     ];
     report(threads, decisions)
+}
+
+/// Two applications on one fast PE and two slow ones: one has a sequential phase, with a raised weight on the
+/// fast PE, which the other one's only thread has before and after; its threads are bound to both slow PEs.
+pub fn phases() -> Report {
+    let mut report = report(Vec::new(), Vec::new());
+    let other = ApplicationReport { name: "single".into(), ..report.applications[0].clone() };
+    report.applications.push(other);
+    let pes_of = |list: &str| list.parse::<CpuSet>().unwrap();
+    report.kinds = [("fast", "2"), ("slow", "0-1")]
+        .map(|(name, pes)| PeKind { name: name.to_owned(), pes: pes_of(pes) })
+        .into();
+    report.shared.clear();
+    let (column_ns, count) = (SECOND_NS / 10, 104);
+    let list = |value: fn(usize) -> f64| (0..count).map(value).collect::<Vec<f64>>();
+    let phase = |column: usize| f64::from(u8::from((40..60).contains(&column)));
+    let (claimed, free) = (list(phase), list(|column| f64::from(u8::from(!(40..60).contains(&column)))));
+    let begins = |columns: &[usize]| (0..count).map(|c| f64::from(u8::from(columns.contains(&c)))).collect();
+    let slow = |pe| PeOverTime {
+        ran: list(|c| if c < 40 { 1.0 } else { 0.5 }),
+        bound: vec![1.0; count],
+        ..idle(PeId(pe), 0)
+    };
+    let fast = PeOverTime {
+        ran: claimed.clone(),
+        bound: claimed.clone(),
+        weighted: claimed.clone(),
+        bindings: begins(&[40]),
+        ..idle(PeId(2), 0)
+    };
+    let single =
+        PeOverTime { ran: free.clone(), bound: free.clone(), bindings: begins(&[0, 60]), ..idle(PeId(2), 1) };
+    let runnable = |application, mean, sequential| RunnableOverTime {
+        application: Some(application),
+        first_column: 0,
+        mean,
+        sequential,
+    };
+    let mean = claimed.iter().map(|phase| 4.0 - 3.0 * phase).collect();
+    report.timeline = Timeline {
+        column_ns,
+        runnable: vec![runnable(0, mean, claimed), runnable(1, vec![1.0; count], vec![1.0; count])],
+        pes: vec![slow(0), slow(1), fast, single],
+    };
+    report
 }

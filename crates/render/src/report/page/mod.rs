@@ -4,7 +4,10 @@
 //! whatever the run: it draws the busiest threads and the first decisions and says how many it left out; the
 //! JSON report contains them all.
 
+mod brackets;
+mod columns;
 mod lanes;
+mod parallelism;
 mod tables;
 mod timeline;
 
@@ -25,6 +28,9 @@ const THREADS_SHOWN_MAX: usize = 60;
 
 /// The maximum number of programs that are listed, busiest first.
 const PROGRAMS_SHOWN_MAX: usize = 20;
+
+/// The maximum number of bindings that are drawn, the longest of each thread first.
+const BINDINGS_SHOWN_MAX: usize = 600;
 
 /// The maximum number of decisions that are marked and listed, first ones first.
 const DECISIONS_SHOWN_MAX: usize = 500;

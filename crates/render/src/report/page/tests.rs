@@ -2,7 +2,7 @@
 
 use super::render;
 use crate::page::browser;
-use crate::report::fixture::{SECOND_NS, decision, pair, report, thread};
+use crate::report::fixture::{SECOND_NS, decision, pair, phases, report, thread};
 use corewise_core::report::Report;
 use corewise_testing::needs;
 
@@ -79,9 +79,49 @@ fn a_browser_shows_every_thread_decision_and_figure() {
 }
 
 #[test]
+fn a_browser_shows_phases_above_the_lanes_of_fast_and_slow_pes() {
+    needs!(Chromium);
+    let dom = dom(&phases());
+    assert_eq!(count(&dom, "class=\"parallelism\""), 2);
+    assert_eq!(count(&dom, "class=\"did\""), 4);
+    for shown in [
+        "pair.sh: number of runnable threads, up to 4 here",
+        "PEs 2 are fast",
+        "PEs 0-1 are slow",
+        "PE 0 (slow), pair.sh: ran 7.20 s, bound 10.40 s",
+        "PE 2 (fast), single: ran 8.40 s, bound 8.40 s in 2 bindings",
+        "bound, and with a raised weight",
+        "One column is 100.0 ms.",
+    ] {
+        assert!(dom.contains(shown), "{shown} is not in {dom}");
+    }
+}
+
+/// Many threads that are swapped every few milliseconds.
+fn flicker() -> Report {
+    let swaps = |index: u64| {
+        let at = move |swap: u64| (swap * 10 + index) * SECOND_NS / 1_000;
+        let bound: Vec<_> =
+            (0..1_000).map(|swap| (at(swap), at(swap) + 10_000_000, (swap % 4) as u32)).collect();
+        thread(index as u32, "worker", &[(0, 10 * SECOND_NS, 0, 0.5)], &bound)
+    };
+    report((0..60).map(swaps).collect(), Vec::new())
+}
+
+#[test]
+fn very_many_bindings_make_no_large_page() {
+    let page = render(&flicker());
+    assert_eq!(count(&page, "class=\"binding\""), 600);
+    assert!(page.contains("59400 short bindings are not drawn here, but below in sum."));
+    assert!(page.len() < 1 << 20, "{} bytes", page.len());
+}
+
+#[test]
 fn a_browser_paints_the_page() {
     needs!(Chromium);
-    for (name, report, bytes_min) in [("pair", pair(), 40_000), ("crowd", crowd(), 100_000)] {
+    for (name, report, bytes_min) in
+        [("pair", pair(), 40_000), ("phases", phases(), 40_000), ("crowd", crowd(), 100_000)]
+    {
         let png = browser::screenshot(&render(&report));
         // A page without its drawing and tables compresses to a few kilobytes.
         assert!(png.starts_with(b"\x89PNG") && png.len() > bytes_min, "{name}: {} bytes", png.len());

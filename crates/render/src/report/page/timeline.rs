@@ -6,15 +6,16 @@
 //! hatched one could be moved by the kernel; a diamond is a decision.
 
 use super::super::programs::Labels;
-use super::{DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
+use super::{BINDINGS_SHOWN_MAX, DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::chart::palette::colour;
 use crate::chart::tenth;
 use crate::page;
 use crate::page::words::{Seconds, Share};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
-use corewise_core::report::{Decision, RanOn, Report, ThreadReport};
+use corewise_core::report::{Binding, Decision, RanOn, Report, ThreadReport};
 use maud::{Markup, html};
+use std::cmp::Reverse;
 
 // Lengths are in units of the drawing, which is `WIDTH` wide and scales with the page.
 pub const WIDTH: f64 = 1080.0;
@@ -51,7 +52,11 @@ impl Scale {
 
 /// Returns the section with the drawing.
 pub fn section(report: &Report) -> Markup {
-    let shown = &report.threads[..report.threads.len().min(THREADS_SHOWN_MAX)];
+    let first = &report.threads[..report.threads.len().min(THREADS_SHOWN_MAX)];
+    let bindings_max = BINDINGS_SHOWN_MAX / first.len().max(1);
+    let shown: Vec<ThreadReport> = first.iter().map(|thread| with_longest(thread, bindings_max)).collect();
+    let bindings = |of: &[ThreadReport]| of.iter().map(|thread| thread.bindings.len()).sum::<usize>();
+    let left_out = bindings(first) - bindings(&shown);
     let (scale, labels) = (Scale::of(report), Labels::of(report));
     let pes: CpuSet = shown.iter().flat_map(|t| t.ran_on.iter().filter_map(|ran| ran.pe)).collect();
     let pes: Vec<PeId> = pes.iter().collect();
@@ -82,9 +87,22 @@ pub fn section(report: &Report) -> Markup {
     let content = html! {
         (legend(&pes))
         (page::drawing("timeline", (WIDTH, height), &label, &drawing))
+        @if left_out > 0 {
+            (page::remark(format_args!("{left_out} short bindings are not drawn here, but below in sum.")))
+        }
         (folded(report, &report.threads[shown.len()..]))
     };
     page::section("Which thread ran where", &content)
+}
+
+/// Returns the thread with the longest of its bindings.
+fn with_longest(thread: &ThreadReport, most: usize) -> ThreadReport {
+    let mut drawn = thread.clone();
+    let lasts = |binding: &Binding| binding.to_ns.saturating_sub(binding.from_ns);
+    drawn.bindings.sort_by_key(|binding| Reverse(lasts(binding)));
+    drawn.bindings.truncate(most);
+    drawn.bindings.sort_by_key(|binding| binding.from_ns);
+    drawn
 }
 
 /// Returns stripes in the background colour for the band of a free thread.
