@@ -50,7 +50,6 @@ stop() {
   until_true 20 eval '! pgrep -x burn >/dev/null && nobody_left'
 }
 
-mount -t tmpfs none /tmp 2>/dev/null
 mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
 "$corewise" topo
 
