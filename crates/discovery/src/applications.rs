@@ -148,8 +148,8 @@ impl Applications {
         app
     }
 
-    /// Returns the applications of processes that run already, given the roots above them. `known` returns the
-    /// applications of other processes.
+    /// Returns the applications of processes that run already, given the roots above them. `known` returns
+    /// those of other processes.
     pub fn found(
         &mut self,
         proc: &Proc,

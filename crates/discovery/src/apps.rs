@@ -7,6 +7,7 @@ use libbpf_rs::MapHandle;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
 use std::io;
+use std::mem::offset_of;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, addr_of_mut};
@@ -96,8 +97,9 @@ impl<Value: Copy + PartialEq> Mapped<Value> {
         NonZeroUsize::new(count * size_of::<Value>()).expect("neither is 0")
     }
 
-    /// Returns a value. A read may mix words from before and after a change, so it is repeated until two reads
-    /// agree. If they never do, changes are so frequent that the error of a single change is short-lived.
+    /// Returns a value. A read may mix words from before and after a change, so it is repeated until two
+    /// reads agree. If they never do, changes are so frequent that the error of a single change is
+    /// short-lived.
     fn read(&self, index: usize) -> Value {
         let place = self.place(index);
         // SAFETY: the address is within the mapping (see `place`), and all bytes of it are a Value.
@@ -233,66 +235,52 @@ impl Apps {
     /// that was counting at that moment may leave something behind for the next time.
     pub fn carry(&mut self, index: u32, into: u32, now: u64) -> (u64, u64, u64) {
         let count = self.read(index).count();
-        // SAFETY: the address is within the mapping, and the word is changed by atomic operations only.
-        let xor = unsafe { self.word(index, |app| addr_of_mut!((*app).runnable_xor)) };
-        let xor = xor.swap(0, Ordering::SeqCst);
+        let take = |offset| self.word(index, offset).swap(0, Ordering::SeqCst);
+        let xor = take(offset_of!(RawApp, runnable_xor));
         if count != 0 || xor != 0 {
             self.count(index, -count, 0, now);
             self.count(into, count, xor, now);
         }
-        let take = |word: &AtomicU64| word.swap(0, Ordering::SeqCst);
-        // SAFETY: as above.
-        unsafe {
-            (
-                take(self.word(index, |app| addr_of_mut!((*app).runnable_thread_ns))),
-                take(self.word(index, |app| addr_of_mut!((*app).active_ns))),
-                take(self.word(index, |app| addr_of_mut!((*app).sequential_ns))),
-            )
-        }
+        (
+            take(offset_of!(RawApp, runnable_thread_ns)),
+            take(offset_of!(RawApp, active_ns)),
+            take(offset_of!(RawApp, sequential_ns)),
+        )
     }
 
     /// Changes the number of runnable threads, as `count_runnable` of `runnable.h` does.
     fn count(&self, index: u32, change: i32, xor: u64, now: u64) {
         let start = self.read(index).start;
-        // SAFETY: the address is within the mapping, and the word is changed by atomic operations only.
-        let present = unsafe { self.word(index, |app| addr_of_mut!((*app).present)) };
         let until = |old: u64| (now.saturating_sub(start) >> TIME_SHIFT).max(old >> COUNT_BITS);
         let changed = |old| Some(until(old) << COUNT_BITS | (count_of(old) + change) as u64 & COUNT_MASK);
+        let present = self.word(index, offset_of!(RawApp, present));
         let old = present.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed);
         let old = old.unwrap_or_else(|old| old);
         let (runnable, elapsed_ns) = (count_of(old), (until(old) - (old >> COUNT_BITS)) << TIME_SHIFT);
-        let add = |word: &AtomicU64, ns| {
-            word.fetch_add(ns, Ordering::SeqCst);
+        let add = |offset, ns| {
+            self.word(index, offset).fetch_add(ns, Ordering::SeqCst);
         };
-        // SAFETY: as above.
-        unsafe {
-            if runnable > 0 {
-                let all_ns = elapsed_ns * runnable as u64;
-                add(self.word(index, |app| addr_of_mut!((*app).runnable_thread_ns)), all_ns);
-                add(self.word(index, |app| addr_of_mut!((*app).active_ns)), elapsed_ns);
-            }
-            if runnable == 1 {
-                add(self.word(index, |app| addr_of_mut!((*app).sequential_ns)), elapsed_ns);
-            }
-            let of_all = self.word(index, |app| addr_of_mut!((*app).runnable_xor));
-            of_all.fetch_xor(xor, Ordering::SeqCst);
+        if runnable > 0 {
+            add(offset_of!(RawApp, runnable_thread_ns), elapsed_ns * runnable as u64);
+            add(offset_of!(RawApp, active_ns), elapsed_ns);
         }
+        if runnable == 1 {
+            add(offset_of!(RawApp, sequential_ns), elapsed_ns);
+        }
+        self.word(index, offset_of!(RawApp, runnable_xor)).fetch_xor(xor, Ordering::SeqCst);
     }
 
-    /// Returns a word of an entry.
-    ///
-    /// # Safety
-    ///
-    /// `field` must return the address of a field of its argument.
-    unsafe fn word(&self, index: u32, field: impl Fn(*mut RawApp) -> *mut u64) -> &AtomicU64 {
-        // SAFETY: the address is that of a field, within the mapping and aligned; others change it by atomic
-        // operations, as the kernel does.
-        unsafe { AtomicU64::from_ptr(field(self.place(index))) }
+    /// Returns one of the words at the beginning of an entry, by its offset in bytes.
+    fn word(&self, index: u32, offset: usize) -> &AtomicU64 {
+        assert!(offset < offset_of!(RawApp, told) && offset.is_multiple_of(size_of::<u64>()));
+        // SAFETY: the address is that of a word of the entry, aligned and within the mapping, which others
+        // change by atomic operations, too, as the kernel does.
+        unsafe { AtomicU64::from_ptr(self.place(index).byte_add(offset).cast()) }
     }
 
     /// Marks an entry as unused.
     pub fn end(&mut self, index: u32) {
-        // SAFETY: the address is within the mapping; the kernel writes this word only when it takes the entry.
+        // SAFETY: the address is within the mapping; the kernel writes this word only to take the entry.
         unsafe { addr_of_mut!((*self.place(index)).tgid).write_volatile(0) };
     }
 

@@ -1,10 +1,10 @@
 //! Which application each entry of the BPF programs counts for, and what it has counted.
 //!
-//! The kernel gives a program that is executed an entry of its own (`programs.h` of the crate `bpf`). Here its
-//! command line is read and its application found ([`Applications`]). The first entry of an application stays
-//! its main one; the threads of all others are counted there from then on, and these others go back to the
-//! kernel when their threads have ended. A program whose application follows from its path needs no entry the
-//! next time: that holds unless its name depends on its arguments.
+//! The kernel gives a program that is executed an entry of its own (`programs.h` of the crate `bpf`). Here
+//! its command line is read and its application found ([`Applications`]). The first entry of an application
+//! stays its main one; the threads of all others are counted there from then on, and these others go back to
+//! the kernel when their threads have ended. A program whose application follows from its path needs no entry
+//! the next time: that holds unless its name depends on its arguments.
 
 use super::applications::{Applications, ExecutedProgram};
 use super::apps::{APPS_MAX, Apps, General, PATH_BYTES, RawApp, RawGeneral};

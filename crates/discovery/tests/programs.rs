@@ -20,7 +20,12 @@ const BURN: &str = "COREWISE_TEST_BURN";
 /// Not a test of its own: what the programs of the tests do.
 #[test]
 fn scenario() {
-    let Ok(burn) = std::env::var(BURN) else { return };
+    if let Ok(burn) = std::env::var(BURN) {
+        perform(&burn);
+    }
+}
+
+fn perform(burn: &str) {
     let (threads, ms) = burn.split_once(' ').unwrap();
     let ms: u64 = ms.parse().unwrap();
     let burn = move || {
@@ -163,8 +168,12 @@ impl Drop for Live {
 }
 
 fn with_both(script: &str, check: impl Fn(&mut Live)) {
-    for choice in [Choice::Bpf, Choice::Poll] {
-        if let Some(mut live) = Live::start(script, choice, Extent::Program) {
+    with(&[Choice::Bpf, Choice::Poll], Extent::Program, script, check);
+}
+
+fn with(choices: &[Choice], extent: Extent, script: &str, check: impl Fn(&mut Live)) {
+    for &choice in choices {
+        if let Some(mut live) = Live::start(script, choice, extent) {
             check(&mut live);
         }
     }
@@ -219,14 +228,13 @@ fn copies_of_a_program_that_one_shell_starts_are_one_application() {
 
 #[test]
 fn everything_below_a_command_is_one_application_if_that_is_wanted() {
-    for choice in [Choice::Bpf, Choice::Poll] {
-        let script = format!("{BURN}='1 50' $single & {BURN}='2 50' $parallel & wait");
-        let Some(mut live) = Live::start(&script, choice, Extent::Command) else { continue };
+    let script = format!("{BURN}='1 50' $single & {BURN}='2 50' $parallel & wait");
+    with(&[Choice::Bpf, Choice::Poll], Extent::Command, &script, |live| {
         live.until("all are there", |live| {
             live.threads.iter().filter(|thread| thread.tid == thread.pid).count() == 3 && live.is_at_rest()
         });
         assert_eq!((live.processes(AppId(0)), live.programs.len()), (3, 0));
-    }
+    });
 }
 
 #[test]
@@ -235,19 +243,20 @@ fn programs_that_come_and_go_leave_nothing_behind() {
         "export {BURN}='1 0'; for n in $(seq 300); do $single & sh -c \"true; $parallel\" & wait; done; \
          exec sleep 60"
     );
-    let Some(mut live) = Live::start(&script, Choice::Bpf, Extent::Program) else { return };
-    live.until("all have ended", |live| {
-        live.ended.len() >= 900 && live.threads.iter().any(|thread| &*thread.name == "sleep")
+    with(&[Choice::Bpf], Extent::Program, &script, |live| {
+        live.until("all have ended", |live| {
+            live.ended.len() >= 900 && live.threads.iter().any(|thread| &*thread.name == "sleep")
+        });
+        live.assert_no_count_is_left();
+        let mut named: Vec<_> = live.programs.iter().map(|of| (&*of.name, of.executed_by.0)).collect();
+        named.sort();
+        let sh = live.app("sh").0;
+        assert_eq!(named, [("parallel", sh), ("seq", 0), ("sh", 0), ("single", 0), ("sleep", 0)]);
+        let started = |name: &str| {
+            let app = live.app(name);
+            live.ended.iter().filter(|thread| thread.app == app && thread.tid == thread.pid).count()
+        };
+        assert_eq!((started("single"), started("parallel")), (300, 300));
+        assert!(live.source.notes().is_empty(), "{:?}", live.source.notes());
     });
-    live.assert_no_count_is_left();
-    let mut named: Vec<_> = live.programs.iter().map(|of| (&*of.name, of.executed_by.0)).collect();
-    named.sort();
-    let sh = live.app("sh").0;
-    assert_eq!(named, [("parallel", sh), ("seq", 0), ("sh", 0), ("single", 0), ("sleep", 0)]);
-    let started = |name: &str| {
-        let app = live.app(name);
-        live.ended.iter().filter(|thread| thread.app == app && thread.tid == thread.pid).count()
-    };
-    assert_eq!((started("single"), started("parallel")), (300, 300));
-    assert!(live.source.notes().is_empty(), "{:?}", live.source.notes());
 }

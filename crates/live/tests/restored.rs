@@ -16,7 +16,7 @@ use corewise_core::world::World;
 use corewise_counters::none::NoCounters;
 use corewise_discovery::poll::Poll;
 use corewise_discovery::tree::Tree;
-use corewise_discovery::{Choice, Discovery, Options, Root};
+use corewise_discovery::{Choice, Discovery, Extent, Options, Root};
 use corewise_live::upgrade::{Arm, Deferred, Prepare, Upgrade};
 use corewise_live::{Application, Ends, LiveWorld, Parts, Processes};
 use corewise_sys::proc::Proc;
@@ -53,6 +53,7 @@ fn prepare(pid: u32) -> Prepare {
             roots: vec![Root::Process(pid)],
             excluded: Vec::new(),
             proc: Proc::own(),
+            extent: Extent::default(),
             choice: Choice::Poll,
         };
         let mut discovery = Poll::open(&options).map_err(|error| error.to_string())?;

@@ -29,7 +29,7 @@ const KNOWN: [(&str, &[&str]); 9] = [
     ("code", &["aarch64", "the root", "x86"]),
     ("core", &["calibrate", "profile"]),
     ("counters", &["none", "pmu", "sample", "the root"]),
-    ("discovery", &["bpf", "followed", "known", "poll", "the root", "unwatched"]),
+    ("discovery", &["bpf", "entries", "followed", "known", "poll", "the root", "unwatched"]),
     ("render", &["chart", "page", "profile"]),
     ("sim", &["bench", "decisions", "invariants", "machine", "pmu", "scenario", "sim", "thread", "world"]),
     ("topology", &["fpu", "hwloc", "kernel", "record", "the root"]),

@@ -122,8 +122,8 @@ impl Intake {
         self.runnable.retain(|app, _| self.applications.contains_key(app));
     }
 
-    /// Takes in a changed number of runnable threads of an application. One that is not known yet is judged by
-    /// that until the next observation.
+    /// Takes in a changed number of runnable threads of an application. One that is not known yet is judged
+    /// by that until the next observation.
     pub fn take_runnable(&mut self, mut runnable: RunnableThreads) {
         runnable.only = runnable.only.filter(|&thread| self.subject(thread).is_some());
         // It may have executed a program since the last observation, and belong to another application now.

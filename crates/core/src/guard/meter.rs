@@ -1,7 +1,8 @@
 //! The work of applications between two looks, and its comparison.
 //!
-//! Units of work differ between applications, so their ratios are compared, by a geometric mean. An application
-//! counts by the CPU time that it uses: a shell that wakes up once in an epoch says nothing about a placement.
+//! Units of work differ between applications, so their ratios are compared, by a geometric mean. An
+//! application counts by the CPU time that it uses: a shell that wakes up once in an epoch says nothing about
+//! a placement.
 
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::observe::{ProgressReading, ProgressSource, ThreadReading};

@@ -1,7 +1,7 @@
 //! The applications of a run, in bounded memory.
 //!
-//! A world reports the applications that it knows at an instant, and forgets some that have ended. Here all of
-//! them are kept, up to [`LISTED_MAX`]: beyond that, the ended ones that worked least are counted with the
+//! A world reports the applications that it knows at an instant, and forgets some that have ended. Here all
+//! are kept, up to twice [`LISTED_MAX`]: then the ended ones that worked least are counted with the
 //! application that executed them.
 
 use super::ApplicationReport;

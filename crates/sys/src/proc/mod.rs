@@ -165,8 +165,9 @@ impl Proc {
         program::name_of_line(&line)
     }
 
-    /// Returns whether a process is a fork of another one that has not executed a program since: the addresses
-    /// that the kernel has given the program are the same. If they cannot be read, it is taken for none.
+    /// Returns whether a process is a fork of another one that has not executed a program since: the
+    /// addresses that the kernel has given the program are the same. If they cannot be read, it is taken for
+    /// none.
     pub fn is_fork(&self, pid: u32, of: u32) -> bool {
         let addresses = |pid: u32| std::fs::read(self.root.join(format!("{pid}/auxv"))).unwrap_or_default();
         let own = addresses(pid);
