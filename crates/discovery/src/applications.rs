@@ -19,8 +19,9 @@
 //! forgotten; if none has ended, a program belongs to the application that executes it.
 //!
 //! Limits: a script's name says nothing of its arguments, and code in a command line has no name, so copies
-//! with other inputs are one application. (The unit of Saez et al., CF'10, is the process; ours is wider for
-//! programs that consist of many.)
+//! with other inputs are one application. A program that ends before its command line is read is called by
+//! its file: `env` is then an application beside those that are called by what it starts. (The unit of Saez
+//! et al., CF'10, is the process; ours is wider for programs that consist of many.)
 
 use corewise_core::ids::AppId;
 use corewise_sys::proc::{Proc, ProcError};
