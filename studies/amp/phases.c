@@ -1,6 +1,6 @@
-/* A program with phases: THREADS threads compute for 40 ms, then the main thread alone for 60 ms, PHASES times.
- * In each sequential phase in which the main thread begins on a slow PE, it prints how many microseconds later it
- * first runs on the fast one (FAST), or "never".
+/* A program with phases: THREADS threads compute for 40 ms, then the main thread alone for 60 ms, PHASES
+ * times. In each sequential phase in which the main thread begins on a slow PE, it prints how many
+ * microseconds later it first runs on the fast one (FAST), or "never".
  *
  *     cc -O1 -o phases phases.c -lpthread; ./phases THREADS PHASES FAST
  */

@@ -425,6 +425,11 @@ impl Engine {
         for subject in self.intake.resting() {
             let (thread, key) = (subject.view.thread, (subject.view.thread, SettingKind::Weight));
             let Some(assignment) = &subject.assignment else { continue };
+            // A claim passes to the thread of the application that works now.
+            let has_claim = self.present.placement().settings.contains_key(&key);
+            if has_claim && self.intake.works(subject.view.app) {
+                continue;
+            }
             if let Entry::Vacant(entry) = wanted.bound.entry(thread) {
                 entry.insert(assignment.clone());
                 let weight = self.present.placement().settings.get(&key);

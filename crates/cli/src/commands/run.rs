@@ -91,8 +91,8 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     guard: OnOff,
     /// How the threads with a claim to fast PEs come first there, under policies for fast and slow PEs: by a
-    /// larger weight (weights), so that others may use a fast PE whenever they do not; or by keeping others on
-    /// the slow PEs while they run (masks). By default weights, if they may be changed (CAP_SYS_NICE)
+    /// larger weight (weights), so that others may use a fast PE whenever they do not; or by keeping others
+    /// on the slow PEs while they run (masks). By default weights, if they may be changed (CAP_SYS_NICE)
     #[arg(long, value_enum, value_name = "weights|masks", hide_possible_values = true)]
     claims: Option<ClaimsBy>,
     /// Print no summary at the end
@@ -147,7 +147,7 @@ impl Run {
         let may_weigh = actuators::may_change_weights();
         match self.claims {
             Some(ClaimsBy::Weights) if !may_weigh => bail!(
-                "--claims weights: changing weights back needs CAP_SYS_NICE; use --claims masks, or run as root"
+                "--claims weights: changing weights back needs CAP_SYS_NICE; use --claims masks, or be root"
             ),
             Some(ClaimsBy::Masks) => return Ok(Claims::Masks),
             Some(ClaimsBy::Weights) | None if may_weigh => return Ok(Claims::Weights),
@@ -157,6 +157,14 @@ impl Run {
             notes.push("claims to fast PEs are enforced by masks, as weights may not be changed".to_owned());
         }
         Ok(Claims::Masks)
+    }
+
+    /// Returns the engine's parameters.
+    fn config(&self, policy: &str, notes: &mut Vec<String>) -> Result<EngineConfig> {
+        // Any seed will do: nobody tries to exploit the order of the epochs.
+        let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
+        let (claims, mitigations) = (self.claims(policy, notes)?, self.waits.mitigations());
+        Ok(EngineConfig { claims, mitigations, guard, ..self.policy.config() })
     }
 
     /// Runs the command; returns its exit status.
@@ -171,10 +179,8 @@ impl Run {
         })?;
         let is_placed = self.policy.asks_for_placement();
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
-        // Any seed will do: nobody tries to exploit the order of the epochs.
-        let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
         let mut notes = Vec::new();
-        let claims = self.claims(policy.name(), &mut notes)?;
+        let config = self.config(policy.name(), &mut notes)?;
         let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
         let team_size = may_choose.then(|| team_size::choose(&mut notes)).flatten();
         let request = SessionRequest {
@@ -184,12 +190,7 @@ impl Run {
             team_size,
             policy,
             policy_keeper: keeper.get(),
-            config: EngineConfig {
-                claims,
-                mitigations: self.waits.mitigations(),
-                guard,
-                ..self.policy.config()
-            },
+            config,
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             applications: self.applications,

@@ -203,6 +203,11 @@ impl Intake {
         }
     }
 
+    /// Returns whether any thread of an application is known to be runnable at this instant.
+    pub fn works(&self, app: AppId) -> bool {
+        self.runnable.get(&app).is_some_and(|runnable| runnable.count > 0)
+    }
+
     /// Returns the threads that wanted a PE during the last window but rest at this instant.
     pub fn resting(&self) -> impl Iterator<Item = &Subject> {
         let subjects = self.subjects.iter().zip(&self.wanted_recently);

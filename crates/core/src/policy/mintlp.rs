@@ -10,9 +10,9 @@
 //! are swapped once per step, following §2.1, "to avoid premature migrations". Threads of applications with
 //! equal parallelism do not displace each other, so the first to get a fast PE keeps it. An idle fast PE
 //! takes a thread of any application (in §2.2 it migrates at once, here at the next step). A thread that
-//! spins, by its report or its samples, comes after all others, but keeps its fast PE while none of them wants it. A step
-//! is made at every change of an application's parallelism, apart from moments with fewer runnable threads
-//! ([`super::phases`]). The threads of an application have a claim if another one has more.
+//! spins, by its report or its samples, comes after all others, but keeps its fast PE while none of them
+//! wants it. A step is made at every change of an application's parallelism, apart from moments with fewer
+//! runnable threads ([`super::phases`]). The threads of an application have a claim if another one has more.
 //!
 //! Parameters: none.
 //!

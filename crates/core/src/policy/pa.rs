@@ -16,10 +16,10 @@
 //! - HP, highly parallel: of an application whose number of runnable threads exceeds `hp_threshold`. They run
 //!   on slow PEs, unless a fast one is left over.
 //!
-//! A thread that has reported that it spins, or is seen spinning, does no useful work: it is a candidate to leave its fast PE
-//! (§2.2.1, "marks this thread as a candidate for migration to slow cores"). It keeps the PE until an SP,
-//! master or MP thread wants it; HP threads have no claim and are not swapped in for it: "this approach
-//! avoids premature migrations". A thread that spins on a slow PE gets no fast one.
+//! A thread that has reported that it spins, or is seen spinning, does no useful work: it is a candidate to
+//! leave its fast PE (§2.2.1, "marks this thread as a candidate for migration to slow cores"). It keeps the
+//! PE until an SP, master or MP thread wants it; HP threads have no claim and are not swapped in for it:
+//! "this approach avoids premature migrations". A thread that spins on a slow PE gets no fast one.
 //!
 //! Classes follow the number of runnable threads, apart from moments with fewer of them, such as the end of a
 //! barrier ([`super::phases`]; the paper has "a thread swapping mechanism to perform those adjustments
@@ -28,8 +28,8 @@
 //!
 //! Parameters: `hp_threshold`, `amp_boost_ticks` and `turn`.
 //!
-//! Limits: a boost ends with a step; the paper counts it in ticks of 10 ms. The paper does not rank the master
-//! among the classes. Those of [`super::amp`] and [`super::phases`].
+//! Limits: a boost ends with a step; the paper counts it in ticks of 10 ms. The paper does not rank the
+//! master among the classes. Those of [`super::amp`] and [`super::phases`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
 use super::phases::Phases;

@@ -5,19 +5,20 @@
 //! threads at every barrier, and takes the fast PE from those that need it.
 //!
 //! Approach: an application is as parallel as at its most parallel instant of the last [`PATIENCE`]. So a
-//! parallel phase begins at once, and a sequential one counts when it has lasted. Where it can be expected, it
-//! counts at once: real sequential phases are the work of one certain thread, the end of a barrier is that of
-//! whichever thread comes last. So what is expected follows from how many of the application's phases were
+//! parallel phase begins at once, and a sequential one counts when it has lasted. Where it can be expected,
+//! it counts at once: real sequential phases are the work of one certain thread, the end of a barrier is that
+//! of whichever thread comes last. So what is expected follows from how many of the application's phases were
 //! worth a move and the work of the same thread as the phase before. An expectation that fails is given up.
 //!
 //! Source: the paper swaps threads periodically "instead of reacting to those transitions immediately" (Saez
 //! et al., CF'10, §2.1), for the same reason; the expectation is ours.
 //!
-//! Threads whose samples show that they spin do no work and do not count, as if their runtime library had said
-//! so (§2.2.1).
+//! Threads whose samples show that they spin do no work and do not count, as if their runtime library had
+//! said so (§2.2.1).
 //!
-//! Limits: spinning is seen only where it lasts for most of a window. Where the world does not report every change, the number of runnable threads is the rounded mean
-//! of the last window, and nothing is known of shorter phases.
+//! Limits: spinning is seen only where it lasts for most of a window. Where the world does not report every
+//! change, the number of runnable threads is the rounded mean of the last window, and nothing is known of
+//! shorter phases.
 
 use super::claims::Claims;
 use super::{Cause, Scene, Subject};

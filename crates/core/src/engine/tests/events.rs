@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::observe::{ApplicationReading, Event, EventBatch, EventKind, RunnableThreads};
+use crate::policy::Claims;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -124,6 +125,36 @@ fn a_sequential_phase_gets_the_fast_pe_when_it_has_lasted() {
         assert!(moved.contains(&(2500, id(3))), "{name}: {moved:?}");
         let during = moved.iter().filter(|(at, _)| (2000..3000).contains(at)).count();
         assert!(during <= 2, "{name}: the phase costs one swap and its end one at most: {moved:?}");
+    }
+}
+
+/// The sequential phase of an application passes from one of its threads to another one.
+#[test]
+fn a_claim_passes_to_the_thread_that_works() {
+    let ms = |ms: u64| Time(ms * 1_000_000);
+    let mut threads = vec![ScriptedThread::steady(0.0); 8];
+    threads[..2].iter_mut().for_each(|thread| thread.blocked = vec![ms(2400)..ms(3600)]);
+    threads[2].blocked = vec![ms(2400)..ms(3100)];
+    threads[3].blocked = vec![ms(3000)..ms(3600)];
+    threads[4..].iter_mut().for_each(|thread| thread.app = AppId(1));
+    let topology = machine_of_kinds("core:4 pu:1", &[("fast", "0"), ("slow", "1-3")]);
+    for name in ["pa", "mintlp"] {
+        let allowed = vec![(Time(0), topology.allowed.clone())];
+        let world = ScriptedWorld::new(allowed, threads.clone(), second(5));
+        let mut world = world.with_events().with_weights();
+        let config = EngineConfig { claims: Claims::Weights, ..EngineConfig::default() };
+        let mut engine = Engine::new(topology.clone(), policy::build(name).unwrap(), config);
+        let mut claims = Vec::new();
+        control_loop(&mut world, &mut engine, |input, _, engine| {
+            let now: Vec<ThreadId> = engine.present().settings.keys().map(|(thread, _)| *thread).collect();
+            if claims.last().is_none_or(|(_, before)| *before != now) {
+                claims.push((input.at().0 / 1_000_000, now));
+            }
+        })
+        .unwrap();
+        claims.retain(|(at, _)| (2000..5000).contains(at));
+        let expected = [(2500, vec![id(3)]), (3100, vec![id(2)]), (3600, vec![])];
+        assert_eq!(claims, expected, "{name}");
     }
 }
 

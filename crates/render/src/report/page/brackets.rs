@@ -32,7 +32,8 @@ pub fn draw(report: &Report, shown: &[PeId], (top, lane_height): (f64, f64)) -> 
         @for domain in report.shared.iter().filter(|domain| depth(domain.resource) < DEPTH_MAX) {
             @let word = domain.resource.word();
             @for rows in neighbours(&domain.pes, shown) {
-                (place(rows, depth(domain.resource)).bracket(word, &format!("PEs {} share: {word}", domain.pes)))
+                @let title = format!("PEs {} share: {word}", domain.pes);
+                (place(rows, depth(domain.resource)).bracket(word, &title))
             }
         }
     }

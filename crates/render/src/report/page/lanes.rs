@@ -4,8 +4,8 @@
 //! There is one lane per PE: fast ones first, and PEs that share something next to each other. A column's
 //! height is the share of the time in which threads of the run were seen running there, by application, the
 //! part of FPU-intensive threads shaded. The line below a lane shows which application's threads corewise had
-//! bound there: a thread that is bound to n PEs could be on any of them, and counts 1/n on each. An edge marks
-//! threads with a raised weight, a tick each beginning of a binding.
+//! bound there: a thread that is bound to n PEs could be on any of them, and counts 1/n on each. An edge
+//! marks threads with a raised weight, a tick each beginning of a binding.
 //!
 //! All of it is sums over columns of time, as in the report: what lasts less than a column shows as its share
 //! of the column. Other programs are unknown here and not drawn.
@@ -87,7 +87,10 @@ fn legend(report: &Report, colours: &Colours) -> Markup {
             }
             li { "height: share of the time, by where threads were seen at each look" }
             @if has(|row| &row.bound) {
-                li { span.tick {} "line below: bound by corewise, a thread on n PEs as 1/n of each; tick: newly" }
+                li {
+                    span.tick {}
+                    "line below: bound by corewise, a thread on n PEs as 1/n of each; tick: newly"
+                }
             }
             @if has(|row| &row.weighted) { li { span.swatch.weighted {} "bound, and with a raised weight" } }
         }

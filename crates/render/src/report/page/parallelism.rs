@@ -36,7 +36,11 @@ impl<'a> Bands<'a> {
     pub fn draw(&self, columns: &Columns<'_>, top: f64) -> Markup {
         html! {
             // A name that is too long ends before the figures begin.
-            defs { clipPath #applications { rect width=(LABEL_WIDTH - 40.0) height=(top + self.height()) {} } }
+            defs {
+                clipPath #applications {
+                    rect width=(LABEL_WIDTH - 40.0) height=(top + self.height()) {}
+                }
+            }
             @for (index, row) in self.rows.iter().enumerate() {
                 (self.band(row, columns, top + ROW_HEIGHT * index as f64))
             }
