@@ -2,8 +2,7 @@
 //!
 //! Problem: a policy for fast and slow PEs gives the few fast PEs to the threads that need them most. If it
 //! keeps all others away from them by masks, a fast PE idles whenever its thread blocks, while several of the
-//! others share a slow PE. Whoever is not placed pays for that: a parallel program took 45 % longer in the
-//! presence of a single-threaded one, even after that had ended.
+//! others share a slow PE: a parallel program took 45 % longer beside a single-threaded one.
 //!
 //! Approach: the thread with a claim is bound to the fast PEs and gets a larger weight; nobody else is bound.
 //! The operating system then runs it whenever it wants its PE, and others whenever it does not, without any
