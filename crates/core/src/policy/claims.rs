@@ -51,3 +51,15 @@ pub fn setting() -> WantedSetting {
         reason: "its claim to a fast PE: others may use the PE when it does not".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_for_fast_and_slow_pes_make_claims_also_with_parameters() {
+        let made_by =
+            ["pa", "pa:turn=2s", "mintlp", "rr", "busyfcs", "spread", "exec:pa"].map(Claims::are_made_by);
+        assert_eq!(made_by, [true, true, true, true, false, false, false]);
+    }
+}
