@@ -144,19 +144,19 @@ impl Waits {
 impl Run {
     /// Returns how claims to fast PEs are enforced.
     fn claims(&self, policy: &str, notes: &mut Vec<String>) -> Result<Claims> {
-        let may_weigh = actuators::may_change_weights();
         match self.claims {
-            Some(ClaimsBy::Weights) if !may_weigh => bail!(
+            None if !Claims::are_made_by(policy) => Ok(Claims::default()),
+            Some(ClaimsBy::Masks) => Ok(Claims::Masks),
+            Some(ClaimsBy::Weights) | None if actuators::may_change_weights() => Ok(Claims::Weights),
+            Some(ClaimsBy::Weights) => bail!(
                 "--claims weights: changing weights back needs CAP_SYS_NICE; use --claims masks, or be root"
             ),
-            Some(ClaimsBy::Masks) => return Ok(Claims::Masks),
-            Some(ClaimsBy::Weights) | None if may_weigh => return Ok(Claims::Weights),
-            Some(ClaimsBy::Weights) | None => {}
+            None => {
+                let note = "claims to fast PEs are enforced by masks, as weights may not be changed";
+                notes.push(note.to_owned());
+                Ok(Claims::Masks)
+            }
         }
-        if Claims::are_made_by(policy) {
-            notes.push("claims to fast PEs are enforced by masks, as weights may not be changed".to_owned());
-        }
-        Ok(Claims::Masks)
     }
 
     /// Returns the engine's parameters.
