@@ -120,6 +120,21 @@ pub struct Subject {
 const SPINS_MIN: f64 = 0.75;
 
 impl Subject {
+    /// Returns a runnable thread for tests.
+    #[cfg(test)]
+    fn example(view: ThreadView) -> Subject {
+        Subject {
+            view,
+            name: "test".into(),
+            runnable: true,
+            hints: Hints::default(),
+            fpu_class: FpuClass::Unknown,
+            placeable: true,
+            resident: false,
+            assignment: None,
+        }
+    }
+
     /// Returns whether the thread only waits for others while it runs: its runtime library says so, or its
     /// samples show it.
     pub fn spins(&self) -> bool {

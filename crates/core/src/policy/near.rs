@@ -162,9 +162,8 @@ pub fn siblings(around: &[Vec<&Domain>], pes: &CpuSet, pe: PeId) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::FpuClass;
     use crate::ids::{AppId, ThreadId};
-    use crate::observe::{Hints, Standing};
+    use crate::observe::Standing;
     use crate::topology::Topology;
     use crate::view::{ThreadView, Usage};
     use proptest::prelude::*;
@@ -179,16 +178,7 @@ mod tests {
             permitted,
             usage: Usage::default(),
         };
-        Subject {
-            view,
-            name: "test".into(),
-            runnable: true,
-            hints: Hints::default(),
-            fpu_class: FpuClass::Unknown,
-            placeable: true,
-            resident: false,
-            assignment: None,
-        }
+        Subject::example(view)
     }
 
     proptest! {

@@ -146,16 +146,7 @@ fn threads_that_are_seen_spinning_count_as_if_they_had_said_so() {
             permitted: Arc::new(machine.topology.allowed.clone()),
             usage: Usage { spin, ..Usage::default() },
         };
-        Subject {
-            view,
-            name: "test".into(),
-            runnable: true,
-            hints: Hints::default(),
-            fpu_class: FpuClass::Unknown,
-            placeable: true,
-            resident: false,
-            assignment: None,
-        }
+        Subject::example(view)
     };
     let threads: Vec<Subject> = (0..6).map(subject).collect();
     let view = |count| ApplicationView {

@@ -1,7 +1,6 @@
 use super::*;
-use crate::classify::FpuClass;
 use crate::ids::AppId;
-use crate::observe::{Hints, Standing};
+use crate::observe::Standing;
 use crate::view::{Source, ThreadView};
 use std::sync::Arc;
 
@@ -49,16 +48,7 @@ fn subject(fpu: f64) -> Subject {
         permitted: Arc::new(CpuSet::first_n(2)),
         usage: usage(0.0, fpu, 0.0, 1.0),
     };
-    Subject {
-        view,
-        name: "test".into(),
-        runnable: true,
-        hints: Hints::default(),
-        fpu_class: FpuClass::Unknown,
-        placeable: true,
-        resident: false,
-        assignment: None,
-    }
+    Subject::example(view)
 }
 
 /// The two siblings of a core.
