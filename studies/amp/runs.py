@@ -15,8 +15,9 @@ import sys
 import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..")
-# Without corewise, and by hand: the first program on the fast PEs at a high weight, all others free.
-DEFAULT, BY_HAND = "default", "by-hand"
+# Without corewise; by hand: the first program on the fast PEs at a high weight, all others free; and under a corewise
+# that only watches.
+DEFAULT, BY_HAND, WATCHED = "default", "by-hand", "watched"
 # What the threads of a program gain from a fast PE, "measured a priori" as in the paper: its slow cores have half the
 # clock, which programs that wait for memory notice less. (Emulated PEs are slower at everything.)
 RATIOS = {"CI": 2.0, "MI": 1.4}
@@ -78,6 +79,8 @@ class Machine:
         return f"{self.folder}/{program} {options} --scale {self.scale}"
 
     def corewise(self, policy):
+        if policy == WATCHED:
+            policy = "default"
         if policy == "static-ipc":
             kinds = {program: of[0].split()[1] for program, of in PROGRAMS.items()}
             policy += ":" + ",".join(f"ratios.{program}={RATIOS[kind]}" for program, kind in kinds.items())

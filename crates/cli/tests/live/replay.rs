@@ -77,8 +77,9 @@ fn check_replay_by(profile: &Path, guard_and_waits: &[&str]) {
     std::fs::copy(profile, &of_run).unwrap();
     let options = ["run", "-q", "--interval", "100ms", "--policy", "mintlp"];
     let mut run = corewise();
+    // One thread at work: it has a claim on every machine.
     run.args(options).args(guard_and_waits).arg("--profile").arg(&of_run).arg("--record").arg(&recording);
-    run.arg("--report").arg(&report).arg("--").arg(burn()).args(["0.5", "int", "2*sleep", "int", "spawner"]);
+    run.arg("--report").arg(&report).arg("--").arg(burn()).args(["0.5", "2*sleep", "spawner"]);
     assert!(run.output().unwrap().status.success());
     // What was recorded needs nothing else.
     std::fs::remove_file(&of_run).unwrap();
