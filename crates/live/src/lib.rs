@@ -7,12 +7,14 @@ mod programs;
 mod readings;
 mod rounds;
 pub mod upgrade;
+mod working;
 
 pub use crate::application::{Application, Ends};
 pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
 use crate::upgrade::{Deferred, Upgrade};
+use crate::working::Working;
 use corewise_binding::actuators::Actuators;
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::cpuset::CpuSet;
@@ -66,6 +68,7 @@ pub struct LiveWorld {
     /// Reports by programs about their threads, and the applications that report progress.
     reports: ProgramReports,
     reporting: HashSet<AppId>,
+    working: Working,
     /// The programs of processes.
     programs: Programs,
     /// Programs that are applications.
@@ -152,6 +155,7 @@ impl LiveWorld {
             events: Vec::new(),
             reports: ProgramReports::default(),
             reporting: HashSet::new(),
+            working: Working::default(),
             programs: Programs::new(Proc::own()),
             executed: BTreeMap::new(),
             members: HashMap::new(),
@@ -338,7 +342,12 @@ impl LiveWorld {
             events.extend(news.ended.into_iter().map(Event::ThreadEnded));
         }
         if wanted(EventKind::TlpChanged) {
-            events.extend(news.runnable.into_iter().map(Event::TlpChanged));
+            let facts = |tid| {
+                let ThreadFacts { pid, app, runnable, .. } = self.parts.discovery.facts(tid)?;
+                Some(working::Facts { pid, app, runnable })
+            };
+            let changed = self.working.take(news.runnable, &hints, facts);
+            events.extend(changed.into_iter().map(Event::TlpChanged));
         }
         if wanted(EventKind::Hint) {
             events.extend(hints.into_iter().filter_map(|(pid, tid, hints)| {
