@@ -1,11 +1,15 @@
 //! Reads a process's environment for thread placement by the user and for a surrounding corewise.
 
 use crate::proc::{Environment, Proc};
+use corewise_core::cpuset::CpuSet;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
 /// The variable that tells a nested corewise the process ID of the one that places threads.
 const NESTED_VARIABLE: &str = "COREWISE_PID";
+
+/// The variable that tells the command of a `corewise emulate-slow` which PEs are slow, and their speed.
+const SLOW_VARIABLE: &str = "COREWISE_SLOW";
 
 /// Returns whether the user of this process placed its threads by an environment variable. Such a wish takes
 /// precedence: libgomp, LLVM's and Intel's OpenMP apply it at some later time.
@@ -44,6 +48,22 @@ pub fn started_by(proc: &Proc, pid: u32) -> Option<u32> {
 /// watches.
 pub fn placed() -> (&'static str, String) {
     (NESTED_VARIABLE, outer_corewise().unwrap_or_else(std::process::id).to_string())
+}
+
+/// Returns the environment variable for a command beside which these PEs have this share of their speed.
+pub fn slowed_down(pes: &CpuSet, speed: f64) -> (&'static str, String) {
+    (SLOW_VARIABLE, format!("{pes}@{speed}"))
+}
+
+/// Returns which PEs a surrounding `corewise emulate-slow` slows down, and to which share of their speed.
+pub fn slow_pes() -> Option<(CpuSet, f64)> {
+    slow_pes_in(&std::env::var(SLOW_VARIABLE).ok()?)
+}
+
+fn slow_pes_in(value: &str) -> Option<(CpuSet, f64)> {
+    let (pes, speed) = value.split_once('@')?;
+    let speed = speed.parse().ok().filter(|speed| (0.0..1.0).contains(speed))?;
+    Some((pes.parse().ok()?, speed))
 }
 
 /// Returns the process ID of the outermost corewise around this one. It is found by the variable in the
@@ -102,6 +122,13 @@ mod tests {
         assert_eq!(first("PATH=/bin\0OMP_DYNAMIC=true\0OMP_NUM_THREADS=4\0"), Some("OMP_NUM_THREADS"));
         assert_eq!(first("MY_OMP_NUM_THREADS=4\0OMP_NUM_THREADS=\0OMP_DYNAMIC=1"), Some("OMP_DYNAMIC"));
         assert_eq!(first("OMP_NUM_THREADS_X=4\0"), None);
+    }
+
+    #[test]
+    fn slow_pes_are_told_to_the_command() {
+        let pes: CpuSet = "1,4-7".parse().unwrap();
+        assert_eq!(slow_pes_in(&slowed_down(&pes, 0.25).1), Some((pes, 0.25)));
+        assert_eq!(["", "1", "1@fast", "1@2", "x@0.5"].map(slow_pes_in), [const { None }; 5]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::time::parse_duration;
 use corewise_core::topology::{DomainKind, Topology};
 use corewise_render::terminal;
+use corewise_sys::environment;
 use corewise_sys::launch::{self, Output, Waiting};
 use corewise_sys::signals::Signals;
 use corewise_topology as topology;
@@ -78,11 +79,13 @@ impl EmulateSlow {
         let pes = topology.locate(&self.pes)?;
         recovery::recover().into_iter().for_each(terminal::message);
         let mut signals = Signals::open().context("cannot take over the signals")?;
+        // A corewise in the command then knows which PEs are slow.
+        let told = environment::slowed_down(&pes, self.speed);
         // Create the command's process first, while this process has only one thread.
         let waiting = match self.command.as_slice() {
             [] => None,
             words => {
-                let waiting = launch::prepare(words, &mut signals, Output::Own, &[])?;
+                let waiting = launch::prepare(words, &mut signals, Output::Own, &[told])?;
                 signals.let_go_of_descriptors(false);
                 Some(waiting)
             }

@@ -13,7 +13,7 @@ use corewise_core::topology::Topology;
 use corewise_counters as counters;
 use corewise_discovery as discovery;
 use corewise_live::policy_command::PolicyCommand;
-use corewise_sys::input;
+use corewise_sys::{environment, input};
 use corewise_topology as topology;
 use corewise_topology::Source;
 use std::collections::BTreeMap;
@@ -182,7 +182,10 @@ impl OtherMachine {
 impl ThisMachine {
     /// Returns whether no option describes the machine.
     pub fn is_as_found(&self) -> bool {
-        self.profile.is_none() && self.fast.is_none() && self.modules.fpu_modules.is_none()
+        self.profile.is_none()
+            && self.fast.is_none()
+            && self.modules.fpu_modules.is_none()
+            && environment::slow_pes().is_none()
     }
 
     /// Returns the model of this machine, with the PEs that may be used now.
@@ -190,6 +193,8 @@ impl ThisMachine {
         let mut live = self.modules.live()?;
         if let Some(fast) = &self.fast {
             live = live.with_stated_kinds(fast, self.slow.as_deref())?;
+        } else if let Some((pes, speed)) = environment::slow_pes() {
+            live = live.with_slow_pes(&pes, speed);
         }
         let Some(path) = &self.profile else { return Ok(live.into()) };
         let profile = profile_file::read(path)?;

@@ -68,6 +68,10 @@ fn a_run_on_a_slow_machine_places_threads() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
     assert_eq!(report["dry_run"], false, "{report}");
+    // It knows which PE is slow, unless that is the only one.
+    let slow = report["kinds"].as_array().unwrap().last().map(|kind| &kind["pes"]);
+    assert_eq!(slow.is_some(), std::thread::available_parallelism().unwrap().get() > 1, "{report}");
+    assert!(slow.is_none_or(|pes| pes == "0"), "{report}");
 }
 
 /// An emulation until it is ended, once it is in force; `None` where the machine lacks what it takes.

@@ -1,6 +1,7 @@
-//! Kinds of PE as a user states them, for machines that do not report which of their PEs are faster.
+//! Kinds of PE as a user states them, for machines that do not report which of their PEs are faster, or as
+//! `corewise emulate-slow` makes them.
 
-use super::{CpuKind, LocateError, Topology};
+use super::{CpuKind, LocateError, ReportedSpeed, Topology};
 use crate::cpuset::CpuSet;
 
 /// Why stated kinds do not describe this machine.
@@ -54,15 +55,31 @@ impl Topology {
         if !neither.is_empty() {
             return Err(StatedKindsError::Neither { pes: neither });
         }
-        let kind = |name: &str, pes: CpuSet| CpuKind {
-            name: name.to_owned(),
-            pes,
-            evidence: vec!["stated by the user".to_owned()],
-            speed: None,
-        };
+        let kind = |name: &str, pes| kind(name, pes, "stated by the user", None);
         self.kinds = vec![kind("fast", fast), kind("slow", slow)];
         Ok(self)
     }
+
+    /// Returns the same machine with these PEs slowed down to a share of their speed, 0 to 1; all others are
+    /// fast. Unchanged if those are all PEs or none.
+    pub fn with_slow_pes(mut self, pes: &CpuSet, speed: f64) -> Topology {
+        let slow = self.pes.intersection(pes);
+        let fast = self.pes.difference(&slow);
+        if !slow.is_empty() && !fast.is_empty() {
+            let kind = |name: &str, pes, permille| {
+                let source = "corewise emulate-slow";
+                let speed = ReportedSpeed { permille, source: source.to_owned() };
+                kind(name, pes, &format!("emulated by {source}"), Some(speed))
+            };
+            let permille = (speed * 1000.0).round() as u32;
+            self.kinds = vec![kind("fast", fast, 1000), kind("slow", slow, permille)];
+        }
+        self
+    }
+}
+
+fn kind(name: &str, pes: CpuSet, evidence: &str, speed: Option<ReportedSpeed>) -> CpuKind {
+    CpuKind { name: name.to_owned(), pes, evidence: vec![evidence.to_owned()], speed }
 }
 
 #[cfg(test)]
@@ -84,6 +101,17 @@ mod tests {
         assert_eq!(stated("0", None), kinds("0", "1-3"));
         assert_eq!(stated("core:2-3", None), kinds("2-3", "0-1"));
         assert_eq!(stated("3", Some("0-2")), kinds("3", "0-2"));
+    }
+
+    #[test]
+    fn pes_that_are_slowed_down_are_a_kind_of_their_own_with_a_known_speed() {
+        let machine = || Topology::synthetic("core:4 pu:1").unwrap();
+        let slowed = machine().with_slow_pes(&"2-3,9".parse().unwrap(), 0.5);
+        slowed.check().unwrap();
+        let speed = |kind: &CpuKind| kind.speed.as_ref().map(|speed| speed.permille);
+        let kinds: Vec<_> = slowed.kinds.iter().map(|kind| (kind.pes.to_string(), speed(kind))).collect();
+        assert_eq!(kinds, [("0-1".to_owned(), Some(1000)), ("2-3".to_owned(), Some(500))]);
+        assert_eq!(machine().with_slow_pes(&"0-3".parse().unwrap(), 0.5), machine());
     }
 
     #[test]
