@@ -2,10 +2,10 @@
 //!
 //! `kill_campaign COREWISE BURN SEED FAULTS [KIND...]` starts runs that bind threads every few milliseconds,
 //! lower spin counts, or let programs take turns. It does to each what one of [`kinds`] says at a random
-//! moment, and looks once corewise and its guardian are gone whether a thread is narrower than its cpuset or
-//! `SCHED_IDLE`, a spin count is not the program's own, a session is not at its own nice level, or memory was
-//! written that is no longer a library's. It prints how often each kind was done and found something changed,
-//! and ends with 1 if anything was left so. A KIND may end with `*`: all whose names begin so. FAULTS is a
+//! moment, and looks once corewise and its guardian are gone whether a thread is narrower than its cpuset,
+//! `SCHED_IDLE` or not at nice level 0, a spin count is not the program's own, a session is not at its own
+//! nice level, or memory was written that is no longer a library's. It prints how often each kind was done
+//! and found something changed, and ends with 1 if anything was left so. A KIND may end with `*`: all whose names begin so. FAULTS is a
 //! number, or two with a dash: `55-57` does only these of the faults that follow from the seed. Everything
 //! follows from it but the moment at which the machine gets to it. Each run has a cpuset, a runtime directory
 //! and a session of its own; nothing outside of them is touched, but by kinds that are done only where they

@@ -86,8 +86,11 @@ pub fn changes(pid: u32) -> Vec<String> {
     if has_lowered_spin_count(pid) {
         changes.push(named("has not its own spin count"));
     }
-    if threads_idle(pid) {
+    if of_threads(pid, 41).contains(&"5".to_owned()) {
         changes.push(named("is SCHED_IDLE"));
+    }
+    if of_threads(pid, 19).iter().any(|nice| nice != "0") {
+        changes.push(named("is not at nice level 0"));
     }
     if session_nice(pid).is_some_and(|nice| nice != 0) {
         changes.push(named("is in a session that is not at nice level 0"));
@@ -123,14 +126,14 @@ fn has_own_spin_count(pid: u32) -> bool {
     found.iter().all(|variable| [0, libgomp::UNDECIDED].contains(&variable.own()))
 }
 
-/// Whether a thread has the policy 5 (proc_pid_stat(5), field 41).
-fn threads_idle(pid: u32) -> bool {
+/// A field of each thread (proc_pid_stat(5)): 19 is the nice level, 41 the policy, of which 5 is `SCHED_IDLE`.
+fn of_threads(pid: u32, field: usize) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.into_iter().any(|task| {
-        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-        fields.split_whitespace().nth(41 - 3) == Some("5")
-    })
+    let value = |stat: String| {
+        let (_, fields) = stat.rsplit_once(')')?;
+        Some(fields.split_whitespace().nth(field - 3)?.to_owned())
+    };
+    tasks.filter_map(|task| value(fs::read_to_string(task.path().join("stat")).ok()?)).collect()
 }
 
 fn session_nice(pid: u32) -> Option<i64> {
