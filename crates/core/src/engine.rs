@@ -27,15 +27,16 @@ use crate::classify::{FPU_THRESHOLD, FpuClass};
 use crate::cpuset::CpuSet;
 use crate::guard::waits::{self, WaitsFindings, WaitsGuard};
 use crate::guard::{BACK, Findings, Guard};
-use crate::ids::ThreadId;
+use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
 use crate::observe::{
     CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading,
 };
 use crate::plan::{Action, Change, Placement, SettingKind};
-use crate::policy::{Cause, Claims, Policy};
+use crate::policy::{Cause, Claims, Policy, Subject};
 use crate::time::{Time, nanoseconds};
 use crate::topology::Topology;
+use crate::view::ApplicationView;
 use crate::waits::{Mitigations, State, Waits};
 use gangs::{Gangs, Why};
 use intake::Intake;
@@ -261,6 +262,16 @@ impl Engine {
     /// from its last reading.
     pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
         self.intake.fpu_class(thread)
+    }
+
+    /// Returns what is known of a living thread.
+    pub fn subject(&self, thread: ThreadId) -> Option<&Subject> {
+        self.intake.subject(thread)
+    }
+
+    /// Returns what an application did recently.
+    pub fn application(&self, app: AppId) -> Option<&ApplicationView> {
+        self.intake.applications.get(&app)
     }
 
     /// Takes in an observation and returns the actions that follow from it.

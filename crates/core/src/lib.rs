@@ -34,6 +34,7 @@ pub mod recording;
 pub mod report;
 pub mod stats;
 pub mod time;
+pub mod top;
 pub mod topology;
 pub mod view;
 pub mod waits;
