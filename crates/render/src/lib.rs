@@ -16,3 +16,4 @@ pub mod report;
 pub mod sim;
 pub mod table;
 pub mod terminal;
+pub mod top;
