@@ -39,7 +39,8 @@ pub fn look(color: Color, variable: impl Fn(&str) -> Option<String>) -> Look {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
     let locale = locale.to_lowercase();
     // The console of Linux has few of the characters.
-    let unicode = (locale.contains("utf-8") || locale.contains("utf8")) && set("TERM").as_deref() != Some("linux");
+    let unicode =
+        (locale.contains("utf-8") || locale.contains("utf8")) && set("TERM").as_deref() != Some("linux");
     Look { colors, unicode }
 }
 

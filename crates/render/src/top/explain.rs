@@ -23,8 +23,8 @@ const HELP: &str = "What this is
 nothing. A PE (processing element) is what Linux calls a CPU.
 What the columns mean
   CPU%: how much of one PE a thread or program took. 100 is a whole PE.
-  FPU%: in how many cycles floating-point work was in flight. Threads with much of it (USES: FPU) disturb each other \
-where cores share a floating-point unit; others (USES: integer) do not.
+  FPU%: in how many cycles floating-point work was in flight. Threads that use it much (FPU USE) disturb each other \
+where cores share a floating-point unit; those that use it little do not.
   SPIN%: how much of its time a thread only checked whether its wait is over.
   IPC: instructions per cycle. L2: misses of the second-level cache per 100 cycles.
   RUNNABLE: how many threads of a program ran or waited for a PE, on average.
@@ -118,7 +118,9 @@ fn does(app: &ApplicationState, about: &About) -> Vec<String> {
     let estimated = if app.is_exact { "" } else { " (estimated)" };
     let (processes, threads, tlp) = (app.processes, app.threads, app.tlp);
     let mut lines = vec![format!(
-        "  {threads} threads in {processes} processes; {tlp:.1} of them runnable on average{estimated}; parallel: {}.",
+        "  {} in {}; {tlp:.1} of them runnable on average{estimated}; parallel: {}.",
+        plural(threads, "thread", "threads"),
+        plural(processes, "process", "processes"),
         parallelism(app.class, &about.look)
     )];
     let sequential =
@@ -127,6 +129,10 @@ fn does(app: &ApplicationState, about: &About) -> Vec<String> {
     let fpu = app.fpu.map(|fpu| format!("  FPU usage of its threads: {}.", Share(fpu)));
     lines.extend(fpu);
     lines
+}
+
+fn plural(count: u32, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 fn where_it_runs(top: &Top, thread: &ThreadState) -> String {
@@ -151,7 +157,8 @@ fn shares(top: &Top, pe: PeId) -> String {
         .map(|(kind, pes)| {
             let mut others = pes.clone();
             others.remove(pe);
-            format!("its {} with {others}", resource(kind))
+            let pes = if others.len() == 1 { "PE" } else { "PEs" };
+            format!("its {} with {pes} {others}", resource(kind))
         })
         .collect();
     if shared.is_empty() { kind } else { format!("{kind}, which shares {}", shared.join(", ")) }

@@ -237,7 +237,7 @@ fn in_groups(top: &Top, look: &Look, order: &[PeId], (width, most): (usize, usiz
     let pes_per_mark = largest.div_ceil(room);
     let marks = largest.div_ceil(pes_per_mark);
     let each = if pes_per_mark == 1 { "one PE".to_owned() } else { format!("{pes_per_mark} PEs") };
-    let words = format!("PEs; each mark is how busy {each} is; mean; who is the busiest");
+    let words = format!("PEs: how busy each is (a mark is {each}), the mean, and who is the busiest there");
     let heading = Line::styled(fit(&words, width), look.style(Role::Heading));
     let lines = groups.iter().map(|group| {
         let states: Vec<&PeState> = group.pes.iter().filter_map(|pe| top.pes.get(pe)).collect();
@@ -258,7 +258,7 @@ fn in_groups(top: &Top, look: &Look, order: &[PeId], (width, most): (usize, usiz
 }
 
 fn mean(states: &[&PeState]) -> f64 {
-    states.iter().map(|state| state.busy).sum::<f64>() / states.len().max(1) as f64
+    states.iter().fold(0.0, |sum, state| sum + state.busy) / states.len().max(1) as f64
 }
 
 fn mark(states: &[&PeState], look: &Look) -> char {

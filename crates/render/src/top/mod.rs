@@ -109,7 +109,7 @@ fn shown(top: &Top, screen: &Screen, about: &About, (width, height): (u16, u16))
 
 fn draw_machine(frame: &mut Frame<'_>, area: Rect, top: &Top, screen: &Screen, about: &About) {
     let (apps, height) = (top.applications.len(), area.height as usize);
-    let most = if screen.is_still { top.pes.len() + 1 } else { (height / 3).max(2) };
+    let most = if screen.is_still { top.pes.len() + 1 } else { (height / 2).saturating_sub(1).max(2) };
     let pes = machine::lines(top, &about.look, area.width as usize, most);
     let left = height.saturating_sub(pes.len() + 2);
     let most = match screen.focus {
@@ -145,10 +145,11 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, text: Vec<String>, screen: &Scre
 }
 
 fn title(top: &Top, screen: &Screen, about: &About, width: u16) -> Line<'static> {
-    let (pes, threads) = (machine::words(top), top.threads.len());
+    let (pes, threads, apps) = (machine::words(top), top.threads.len(), top.applications.len());
     let own = top.own_share.filter(|_| about.replayed_seconds.is_none());
-    let own = own.map_or(String::new(), |share| format!(", corewise takes {}", Share(share)));
-    let words = format!("corewise top: {threads} threads of {} on {pes}{own}", Name(&about.what));
+    let own = own.map_or(String::new(), |share| format!("; corewise takes {}", Share(share)));
+    let what = Name(&about.what);
+    let words = format!("corewise top: {pes}, {threads} threads of {apps} programs ({what}){own}");
     let at = top.at.as_secs_f64();
     let state = match (screen.is_paused, about.replayed_seconds) {
         (true, _) => " PAUSED".to_owned(),
@@ -161,9 +162,7 @@ fn title(top: &Top, screen: &Screen, about: &About, width: u16) -> Line<'static>
 
 fn legend(about: &About) -> Line<'static> {
     let unknown = about.look.unknown();
-    let words = format!(
-        "% of one PE. FPU: floating-point unit in use. SPIN: busy waiting. {unknown} unknown. ? help"
-    );
+    let words = format!("% of one PE. FPU: floating point in use; SPIN: busy waiting; {unknown}: unknown.");
     Line::styled(words, about.look.style(Role::Quiet))
 }
 
@@ -186,15 +185,13 @@ fn keys_line(screen: &Screen, about: &About, width: u16) -> Line<'static> {
     } else if screen.page != Page::Machine {
         "Esc back  Up/Down scroll  q quit".to_owned()
     } else {
-        let other = match screen.focus {
-            Focus::Threads => "programs",
-            Focus::Applications => "threads",
+        let other = match (about.replayed_seconds, screen.focus) {
+            (Some(_), _) => "+ - speed",
+            (None, Focus::Threads) => "Tab programs",
+            (None, Focus::Applications) => "Tab threads",
         };
-        let speed = if about.replayed_seconds.is_some() { "  + - speed" } else { "" };
-        format!(
-            "q quit  ? help  Enter why  Up/Down choose  s sort:{}  / filter  Tab {other}  Space pause{speed}",
-            screen.sort.word()
-        )
+        let sort = screen.sort.word();
+        format!("q quit  ? help  Enter why  s sort:{sort}  / filter  {other}  Space pause")
     };
     Line::styled(fit(&words, width as usize), about.look.style(Role::Keys))
 }

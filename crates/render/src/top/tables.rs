@@ -100,7 +100,7 @@ pub fn applications(
         ]
         .concat();
         let room = width.saturating_sub(text.chars().count());
-        text += &look.history(&state.history, state.history.max().max(1.0), room.min(60));
+        text += &look.history(&state.history, state.history.max().max(1.0), room.min(HISTORY));
         Some(text)
     };
     let list = List { rows: &rows, chosen: screen.app, has_focus: screen.focus == Focus::Applications };
@@ -118,7 +118,7 @@ pub fn threads(
     let rows = thread_rows(top, screen);
     let over_time = if width >= WIDE { fit("CPU OVER TIME", HISTORY + 2) } else { String::new() };
     let heading =
-        format!("THREAD             TID  PE  CPU%  FPU% SPIN%   IPC   L2  USES    {over_time}PLACED, WHY");
+        format!("THREAD             TID  PE  CPU%  FPU% SPIN%   IPC   L2  FPU USE {over_time}PLACED, WHY");
     let line = |id: &ThreadId| -> Option<String> {
         let thread = top.threads.get(id)?;
         let usage = &thread.usage;
@@ -210,8 +210,8 @@ fn intensity(class: Option<IntensityClass>, look: &Look) -> &'static str {
 
 fn class(class: FpuClass, look: &Look) -> &'static str {
     match class {
-        FpuClass::Intensive => "FPU",
-        FpuClass::Light => "integer",
+        FpuClass::Intensive => "much",
+        FpuClass::Light => "little",
         FpuClass::Unknown => look.unknown(),
     }
 }

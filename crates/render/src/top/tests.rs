@@ -109,6 +109,10 @@ fn press(screen: &mut Screen, top: &Top, keys: &str) -> Vec<Effect> {
     keys.chars().map(|c| screen.press(Key::Char(c), top)).collect()
 }
 
+fn strike(screen: &mut Screen, top: &Top, keys: &[Key]) {
+    keys.iter().for_each(|key| assert_eq!(screen.press(*key, top), Effect::Draw));
+}
+
 fn drawn(top: &Top, screen: &Screen, size: (u16, u16)) -> String {
     shown(top, screen, &about(), size)
 }
@@ -141,7 +145,7 @@ fn a_thread_is_explained() {
     screen.press(Key::Enter, &top);
     insta::assert_snapshot!("thread", drawn(&top, &screen, (80, 40)));
     let mut screen = Screen::default();
-    [Key::Tab, Key::Enter].map(|key| screen.press(key, &top));
+    strike(&mut screen, &top, &[Key::Tab, Key::Enter]);
     insta::assert_snapshot!("application", drawn(&top, &screen, (80, 40)));
 }
 
@@ -182,9 +186,9 @@ fn rows_are_sorted_filtered_and_chosen() {
     assert_eq!(screen.sort, Sort::Name);
     press(&mut screen, &top, "s/PYq");
     assert!(screen.is_typing, "a letter is no key then");
-    [Key::Backspace, Key::Enter].map(|key| screen.press(key, &top));
+    strike(&mut screen, &top, &[Key::Backspace, Key::Enter]);
     assert_eq!(tids(&screen), [3, 4, 5]);
-    [Key::Down, Key::Down, Key::Down, Key::Up].map(|key| screen.press(key, &top));
+    strike(&mut screen, &top, &[Key::Down, Key::Down, Key::Down, Key::Up]);
     assert_eq!(screen.thread.map(|thread| thread.tid), Some(1004));
     // The row stays chosen in another order, and when all are shown again.
     press(&mut screen, &top, "s");
