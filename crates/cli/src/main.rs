@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 use commands::{
     calibrate::Calibrate, characterize::Characterize, compare::Compare, emulate_slow::EmulateSlow,
     experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile,
-    progress::Progress, replay::Replay, run::Run, sim::Sim, topo::Topo,
+    progress::Progress, replay::Replay, run::Run, sim::Sim, top::Top, topo::Topo,
 };
 use corewise_live::policy_command;
 use corewise_render::terminal;
@@ -46,6 +46,7 @@ enum Command {
     Sim(Sim),
     Experiment(Experiment),
     Policies(Policies),
+    Top(Top),
     Topo(Topo),
     Calibrate(Calibrate),
     Profile(Profile),
@@ -76,6 +77,7 @@ fn run_command() -> ExitCode {
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),
         Command::Policies(policies) => (policies.execute().map(exited), |_| 1),
+        Command::Top(top) => (top.execute().map(exited), |_| 1),
         Command::Topo(topo) => (topo.execute().map(exited), |_| 1),
         Command::Calibrate(calibrate) => (calibrate.execute().map(exited), |_| 1),
         // As diff(1): 1 is a difference, 2 is trouble.

@@ -4,7 +4,8 @@
 //! attached, and why, while all of them are still untouched.
 
 use corewise_sys::environment;
-use corewise_sys::proc::Proc;
+use corewise_sys::proc::{Proc, ProcError};
+use std::collections::BTreeMap;
 
 /// A process that can be attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,8 +95,35 @@ pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     check_in(&Proc::own(), pid, own)
 }
 
+/// Returns the topmost of all processes that this one may look into, whose own processes are `own`: all others
+/// that it may look into run below one of them. Also those that another corewise places.
+pub fn topmost(own: &[u32]) -> Result<Vec<Running>, ProcError> {
+    let proc = Proc::own();
+    let found = proc.processes()?.into_iter().filter_map(|pid| look_in(&proc, pid, own).ok());
+    let found: BTreeMap<u32, Running> = found.map(|running| (running.pid, running)).collect();
+    let is_below = |pid: u32| {
+        // What has ended meanwhile is not worth a root.
+        proc.stat(pid, pid).ok().flatten().is_none_or(|stat| found.contains_key(&stat.parent))
+    };
+    Ok(found.values().filter(|running| !is_below(running.pid)).cloned().collect())
+}
+
+/// Like [`check`], also for a process that another corewise places: nothing of it may be changed.
+pub fn check_to_watch(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
+    look_in(&Proc::own(), pid, own)
+}
+
 /// Like [`check`], with the given `proc`.
 pub(super) fn check_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, AttachError> {
+    let running = look_in(proc, pid, own)?;
+    match environment::started_by(proc, pid).filter(|&corewise| environment::runs_corewise(corewise)) {
+        Some(corewise) => Err(AttachError::Placed { pid, name: running.name, corewise }),
+        None => Ok(running),
+    }
+}
+
+/// What [`check_in`] checks first: whether it may be looked into.
+fn look_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     if own.contains(&pid) {
         return Err(AttachError::Own { pid });
     }
@@ -122,10 +150,7 @@ pub(super) fn check_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, At
     if !ours.is_root() && ours.as_raw() != owner {
         return Err(AttachError::Foreign { pid, name, owner });
     }
-    match environment::started_by(proc, pid).filter(|&corewise| environment::runs_corewise(corewise)) {
-        Some(corewise) => Err(AttachError::Placed { pid, name, corewise }),
-        None => Ok(Running { pid, name: proc.program_name(pid).unwrap_or(name) }),
-    }
+    Ok(Running { pid, name: proc.program_name(pid).unwrap_or(name) })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The real machine as a World: observes the threads of applications and changes them with actuators.
 
 mod application;
+mod onlooker;
 pub mod policy_command;
 mod processes;
 mod programs;
@@ -10,6 +11,7 @@ pub mod upgrade;
 mod working;
 
 pub use crate::application::{Application, Ends};
+pub use crate::onlooker::Onlooker;
 pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
@@ -92,6 +94,7 @@ pub struct LiveWorld {
     /// Whether everything that sources show is available.
     is_complete: bool,
     notes: Vec<String>,
+    onlooker: Option<Box<dyn Onlooker>>,
 }
 
 /// The parts of a live world.
@@ -150,6 +153,7 @@ impl LiveWorld {
             machine: None,
             is_complete: parts.deferred.is_none(),
             notes: Vec::new(),
+            onlooker: None,
             parts,
             kinds: Vec::new(),
             events: Vec::new(),
@@ -170,6 +174,11 @@ impl LiveWorld {
             woken: None,
             rounds: Rounds::default(),
         })
+    }
+
+    /// Lets somebody look on from now on.
+    pub fn set_onlooker(&mut self, onlooker: Box<dyn Onlooker>) {
+        self.onlooker = Some(onlooker);
     }
 
     /// Returns the command's exit status, once it has ended.
@@ -514,6 +523,7 @@ impl World for LiveWorld {
         loop {
             self.woken = Some(Instant::now());
             self.refresh()?;
+            self.finished |= self.onlooker.as_mut().is_some_and(|onlooker| onlooker.take_turn());
             if self.finished {
                 return Ok(Wake::Finished);
             }
@@ -533,7 +543,13 @@ impl World for LiveWorld {
                 return Ok(Wake::Events(EventBatch { at: self.now(), events, outcomes }));
             }
             let mut nap = left;
-            let mut descriptors = vec![PollFd::new(self.parts.signals.fd(), PollFlags::POLLIN)];
+            let onlooker = self.onlooker.as_deref();
+            let keys = onlooker.and_then(Onlooker::wake_fd);
+            let mut descriptors: Vec<PollFd<'_>> = [self.parts.signals.fd()]
+                .into_iter()
+                .chain(keys)
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
             if self.watching {
                 let refresh =
                     self.parts.discovery.refresh_within().filter(|_| !self.is_interruption_harmful());
@@ -553,6 +569,7 @@ impl World for LiveWorld {
             if let Ends::WithTargets { at: Some(at) } = self.parts.ends {
                 nap = nap.min(at.since(self.now()));
             }
+            nap = onlooker.and_then(Onlooker::due_within).map_or(nap, |within| within.min(nap));
             match ppoll(&mut descriptors, Some(nap.into()), None) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(Self::system("ppoll")(errno)),

@@ -36,6 +36,7 @@ pub mod progress;
 pub mod replay;
 pub mod run;
 pub mod sim;
+pub mod top;
 pub mod topo;
 pub mod what_if;
 
@@ -110,7 +111,12 @@ pub struct FpuModules {
 impl PolicyOptions {
     /// Returns the policy; `commands` starts its command, if it has one.
     pub fn policy(&self, commands: StartCommand<'_>) -> Result<Box<dyn Policy>> {
-        let policy = self.policy.clone().unwrap_or_else(|| PolicySpec::from(&policy::SPREAD));
+        self.policy_or(PolicySpec::from(&policy::SPREAD), commands)
+    }
+
+    /// Returns the policy that the user names, else this one; `commands` starts its command, if it has one.
+    pub fn policy_or(&self, other: PolicySpec, commands: StartCommand<'_>) -> Result<Box<dyn Policy>> {
+        let policy = self.policy.clone().unwrap_or(other);
         let Some(file) = &self.ipc_ratios else { return Ok(policy.build(Some(commands))?) };
         let ratios = read_ratios(file)?.into_iter();
         let ratios = ratios.map(|(name, ratio)| (format!("ratios.{name}"), ratio.to_string())).collect();

@@ -2,16 +2,20 @@
 //! with every mask restored while they keep running.
 
 use super::command_cpu::CommandCpu;
-use super::sources::{Choice, attach_running};
+use super::sources::{Attached, Choice, attach_running};
 use super::watch::Watch;
 use super::{Ended, SessionRequest, actuators, guard, nested, own_processes, processes_of, recover};
 use anyhow::{Context, Result, bail};
+use corewise_binding::actuators::Actuators;
 use corewise_core::engine::Engine;
-use corewise_core::observe::Target;
+use corewise_core::observe::{Input, Target};
+use corewise_core::plan::Action;
+use corewise_core::report::Sources;
 use corewise_core::time::Time;
+use corewise_core::world::control_loop;
 use corewise_discovery::Root;
 use corewise_discovery::attach::{self, AttachError, Running};
-use corewise_live::{Application, Ends};
+use corewise_live::{Application, Ends, LiveWorld, Onlooker, Parts};
 use corewise_sys::cgroup::{ControlGroup, Hierarchy};
 use corewise_sys::signals::Signals;
 use corewise_topology::host;
@@ -113,10 +117,76 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
     watch.run(engine, signals, attached, notes, || Ok(()))
 }
 
+/// Watches the targets, or without any all processes that this one may look into, until they have ended or
+/// `open` wants to end. Changes nothing, whatever the policy says. `open` gets the sources and notes.
+pub fn watch_only<See: FnMut(&Input, &[Action], &Engine)>(
+    request: SessionRequest,
+    targets: &Targets,
+    open: impl FnOnce(Sources, Vec<String>) -> Result<(Box<dyn Onlooker>, See)>,
+) -> Result<()> {
+    let machine = request.machine.model()?;
+    let mut notes = machine.topology.notes.clone();
+    let signals = Signals::open().context("cannot take over the signals")?;
+    let own: Vec<u32> = own_processes(&request, &signals, None).collect();
+    let targets = look_to_watch(targets, &own, &mut notes)?;
+    let roots = targets.iter().map(Attachable::root).collect();
+    let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
+    let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
+    let Attached { discovery, counters, appeared, since } = attached;
+    let parts = Parts {
+        applications: targets.iter().map(Attachable::application).collect(),
+        ends: Ends::WithTargets { at: None },
+        discovery,
+        counters,
+        actuators: Actuators::new(&request.config),
+        processes: None,
+        signals,
+        work: None,
+        board: Rc::default(),
+        deferred: None,
+    };
+    let mut world = LiveWorld::new(parts, since)?;
+    appeared.iter().for_each(|thread| world.meet(thread));
+    let (onlooker, see) = open(world.sources(), notes)?;
+    world.set_onlooker(onlooker);
+    let mut engine = Engine::new(machine.clone(), request.policy, request.config);
+    Ok(control_loop(&mut world, &mut engine, see)?)
+}
+
+/// Returns the targets that may be watched; a process that may not is left out, with a note.
+fn look_to_watch(targets: &Targets, own: &[u32], notes: &mut Vec<String>) -> Result<Vec<Attachable>> {
+    let mut found = Vec::new();
+    if targets.is_empty() {
+        found.extend(attach::topmost(own)?.into_iter().map(Attachable::Process));
+    }
+    for pid in targets.pids.iter().copied().collect::<BTreeSet<_>>() {
+        match attach::check_to_watch(pid, own) {
+            Ok(running) => found.push(Attachable::Process(running)),
+            Err(error) => notes.push(format!("left out: {error}")),
+        }
+    }
+    let found = with_groups(found, targets, |pid| attach::check_to_watch(pid, own))?;
+    match (found.is_empty(), notes.last()) {
+        (false, _) => Ok(found),
+        (true, Some(why)) => bail!("there is nothing to watch: {why}"),
+        (true, None) => bail!("there is nothing to watch: no other process runs that corewise may look into"),
+    }
+}
+
+/// Returns the targets, checked.
 fn look_at(targets: &Targets, own: &[u32]) -> Result<Vec<Attachable>> {
     let pids: BTreeSet<u32> = targets.pids.iter().copied().collect();
     let check = |pid| Ok(Attachable::Process(attach::check(pid, own)?));
-    let mut found = pids.into_iter().map(check).collect::<Result<Vec<_>>>()?;
+    let found = pids.into_iter().map(check).collect::<Result<Vec<_>>>()?;
+    with_groups(found, targets, |pid| attach::check(pid, own))
+}
+
+/// Adds the control groups of the targets.
+fn with_groups(
+    mut found: Vec<Attachable>,
+    targets: &Targets,
+    check: impl Fn(u32) -> Result<Running, AttachError>,
+) -> Result<Vec<Attachable>> {
     if targets.groups.is_empty() && targets.units.is_empty() {
         return Ok(found);
     }
@@ -124,7 +194,7 @@ fn look_at(targets: &Targets, own: &[u32]) -> Result<Vec<Attachable>> {
     let groups = targets.groups.iter().map(|path| hierarchy.group(path));
     for group in groups.chain(targets.units.iter().map(|name| hierarchy.unit(name))) {
         let group = group?;
-        let first = first_of(&group, own)?;
+        let first = first_of(&group, &check)?;
         found.push(Attachable::Group(group, first));
     }
     Ok(found)
@@ -132,10 +202,10 @@ fn look_at(targets: &Targets, own: &[u32]) -> Result<Vec<Attachable>> {
 
 /// Returns the first process of a group. All of them must be attachable, except for those that have ended, or
 /// belong to the kernel or to corewise, which are left out.
-fn first_of(group: &ControlGroup, own: &[u32]) -> Result<Running> {
+fn first_of(group: &ControlGroup, check: impl Fn(u32) -> Result<Running, AttachError>) -> Result<Running> {
     let mut first = None;
     for pid in group.processes()? {
-        match attach::check(pid, own) {
+        match check(pid) {
             Ok(process) => first = first.or(Some(process)),
             Err(
                 AttachError::Gone { .. }

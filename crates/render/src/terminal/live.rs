@@ -11,8 +11,8 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{execute, style};
-use std::io::{Error, IsTerminal, Result, Stdin, Stdout, stdin, stdout};
-use std::os::fd::{AsFd, BorrowedFd};
+use ratatui::layout::Size;
+use std::io::{Error, IsTerminal, Result, Stdout, stdin, stdout};
 use std::time::Duration;
 
 /// When output has colours.
@@ -58,7 +58,7 @@ pub fn columns() -> Option<u16> {
 /// The terminal of a display.
 pub struct LiveTerminal {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    input: Stdin,
+    size: Option<Size>,
 }
 
 impl LiveTerminal {
@@ -73,16 +73,17 @@ impl LiveTerminal {
         }));
         take_over()?;
         let terminal = Terminal::new(CrosstermBackend::new(stdout())).inspect_err(|_| give_back())?;
-        Ok(LiveTerminal { terminal, input: stdin() })
+        Ok(LiveTerminal { terminal, size: None })
     }
 
-    /// Returns the descriptor that is readable when a key was pressed.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.input.as_fd()
+    /// Returns whether the terminal has another size than when it was drawn.
+    pub fn is_resized(&self) -> bool {
+        self.terminal.size().ok() != self.size
     }
 
     /// Draws the screen, in the size that the terminal has now.
     pub fn draw(&mut self, top: &Top, screen: &Screen, about: &About) -> Result<()> {
+        self.size = self.terminal.size().ok();
         self.terminal.draw(|frame| draw(frame, top, screen, about)).map(drop)
     }
 
@@ -98,9 +99,9 @@ impl LiveTerminal {
     }
 
     /// Gives the terminal back while `stop` lasts.
-    pub fn leave_during(&mut self, stop: impl FnOnce()) -> Result<()> {
+    pub fn leave_during<T>(&mut self, stop: impl FnOnce() -> T) -> Result<()> {
         give_back();
-        stop();
+        let _ = stop();
         take_over()?;
         self.terminal.clear()
     }
