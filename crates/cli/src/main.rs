@@ -1,6 +1,7 @@
 //! The `corewise` command.
 
 mod commands;
+mod daemon;
 mod experiments;
 #[cfg(test)]
 mod hostile;
@@ -15,9 +16,10 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, compare::Compare, emulate_slow::EmulateSlow,
-    experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo, policies::Policies, profile::Profile,
-    progress::Progress, replay::Replay, run::Run, sim::Sim, top::Top, topo::Topo,
+    calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon,
+    emulate_slow::EmulateSlow, experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo,
+    policies::Policies, profile::Profile, progress::Progress, replay::Replay, run::Run, sim::Sim,
+    status::Status, top::Top, topo::Topo,
 };
 use corewise_live::policy_command;
 use corewise_render::terminal;
@@ -46,6 +48,8 @@ enum Command {
     Sim(Sim),
     Experiment(Experiment),
     Policies(Policies),
+    Daemon(Daemon),
+    Status(Status),
     Top(Top),
     Topo(Topo),
     Calibrate(Calibrate),
@@ -77,6 +81,8 @@ fn run_command() -> ExitCode {
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),
         Command::Policies(policies) => (policies.execute().map(exited), |_| 1),
+        Command::Daemon(daemon) => (daemon.execute().map(exited), |_| 1),
+        Command::Status(status) => (status.execute().map(exited), |_| 1),
         Command::Top(top) => (top.execute().map(exited), |_| 1),
         Command::Topo(topo) => (topo.execute().map(exited), |_| 1),
         Command::Calibrate(calibrate) => (calibrate.execute().map(exited), |_| 1),

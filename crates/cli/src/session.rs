@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 mod at_once;
 pub mod attached;
 mod command_cpu;
+pub mod daemon;
 mod sources;
 pub mod team_size;
 mod watch;

@@ -359,6 +359,8 @@ pub enum Standing {
     /// Its user placed it by `OMP_PLACES`, `GOMP_CPU_AFFINITY`, `KMP_AFFINITY` or the like; corewise leaves
     /// it alone.
     UserPlaced,
+    /// A rule, or another corewise that places it, says that it is left alone.
+    LeftAlone,
 }
 
 /// What a user names to be watched.

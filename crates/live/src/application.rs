@@ -67,4 +67,6 @@ pub enum Ends {
         /// The latest end.
         at: Option<Time>,
     },
+    /// When corewise is asked to end.
+    OnRequest,
 }

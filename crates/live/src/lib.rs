@@ -1,6 +1,7 @@
 //! The real machine as a World: observes the threads of applications and changes them with actuators.
 
 mod application;
+mod consent;
 mod onlooker;
 pub mod policy_command;
 mod processes;
@@ -11,6 +12,7 @@ pub mod upgrade;
 mod working;
 
 pub use crate::application::{Application, Ends};
+pub use crate::consent::{Consent, Where};
 pub use crate::onlooker::Onlooker;
 pub use crate::processes::Processes;
 use crate::programs::Programs;
@@ -95,6 +97,7 @@ pub struct LiveWorld {
     is_complete: bool,
     notes: Vec<String>,
     onlooker: Option<Box<dyn Onlooker>>,
+    consent: Option<Box<dyn Consent>>,
 }
 
 /// The parts of a live world.
@@ -146,7 +149,7 @@ impl LiveWorld {
     pub fn new(parts: Parts, started: Instant) -> Result<Self, LiveError> {
         let command = match parts.ends {
             Ends::WithCommand { command, .. } => Some(command),
-            Ends::WithTargets { .. } => None,
+            Ends::WithTargets { .. } | Ends::OnRequest => None,
         };
         Ok(Self {
             command,
@@ -154,6 +157,7 @@ impl LiveWorld {
             is_complete: parts.deferred.is_none(),
             notes: Vec::new(),
             onlooker: None,
+            consent: None,
             parts,
             kinds: Vec::new(),
             events: Vec::new(),
@@ -174,6 +178,11 @@ impl LiveWorld {
             woken: None,
             rounds: Rounds::default(),
         })
+    }
+
+    /// Limits from now on what may be done with processes.
+    pub fn set_consent(&mut self, consent: Box<dyn Consent>) {
+        self.consent = Some(consent);
     }
 
     /// Lets somebody look on from now on.
@@ -234,7 +243,8 @@ impl LiveWorld {
         self.parts.counters.watch(thread);
         self.reports.watch(thread.pid);
         self.parts.actuators.meet(thread);
-        self.parts.processes.iter_mut().for_each(|processes| processes.meet(thread));
+        let may_wait = self.consent.as_mut().is_none_or(|consent| consent.to_waits(thread.pid));
+        self.parts.processes.iter_mut().filter(|_| may_wait).for_each(|processes| processes.meet(thread));
     }
 
     /// Gets what is due of what was deferred.
@@ -292,6 +302,13 @@ impl LiveWorld {
             self.parts.actuators.give_back_to(&self.parts.discovery.starts());
             let news = self.parts.discovery.refresh()?;
             self.parts.actuators.note_starters(&news.starters);
+            if let Some(consent) = &mut self.consent {
+                // A process has the ID of its first thread, whose name changes with the program.
+                let begun = news.appeared.iter().map(|thread| thread.tid);
+                let changed = news.renamed.iter().map(|(thread, _)| thread.tid);
+                let ended = news.ended.iter().map(|thread| thread.tid);
+                begun.chain(changed).chain(ended).for_each(|tid| consent.forget(tid));
+            }
             news.appeared.iter().for_each(|thread| self.meet(thread));
             self.forget(&news.ended);
             self.parts.actuators.act_in_time();
@@ -315,6 +332,7 @@ impl LiveWorld {
                     || at.is_some_and(|at| at <= self.now())
                     || (self.watching && self.parts.discovery.is_idle())
             }
+            Ends::OnRequest => news.asked_to_end,
         };
         Ok(())
     }
@@ -409,7 +427,8 @@ impl LiveWorld {
             self.parts.actuators.forget(facts.id());
             (Standing::Free, self.baseline.clone())
         } else {
-            self.parts.actuators.standing(&facts)
+            let (standing, permitted) = self.parts.actuators.standing(&facts);
+            consent::limited(self.consent.as_deref_mut(), facts.pid, standing, permitted)
         };
         let progress = self.progress(&facts, counters.as_ref());
         ThreadReading {

@@ -44,21 +44,21 @@ impl Targets {
 }
 
 /// A target that has been checked.
-enum Attachable {
+pub(super) enum Attachable {
     Process(Running),
     /// A control group, with the first of its processes.
     Group(ControlGroup, Running),
 }
 
 impl Attachable {
-    fn root(&self) -> Root {
+    pub(super) fn root(&self) -> Root {
         match self {
             Attachable::Process(process) => Root::Process(process.pid),
             Attachable::Group(group, _) => Root::Group(group.clone()),
         }
     }
 
-    fn application(&self) -> Application {
+    pub(super) fn application(&self) -> Application {
         match self {
             Attachable::Process(process) => {
                 Application::new(Target::Process(process.pid), &process.name, process.pid)
@@ -154,7 +154,11 @@ pub fn watch_only<See: FnMut(&Input, &[Action], &Engine)>(
 }
 
 /// Returns the targets that may be watched; a process that may not is left out, with a note.
-fn look_to_watch(targets: &Targets, own: &[u32], notes: &mut Vec<String>) -> Result<Vec<Attachable>> {
+pub(super) fn look_to_watch(
+    targets: &Targets,
+    own: &[u32],
+    notes: &mut Vec<String>,
+) -> Result<Vec<Attachable>> {
     let mut found = Vec::new();
     if targets.is_empty() {
         found.extend(attach::topmost(own)?.into_iter().map(Attachable::Process));

@@ -94,7 +94,7 @@ impl Present {
         let is_new = !self.threads.contains_key(&thread);
         let is_lost = match reading.standing {
             // If it is still bound, it is freed because it may not be placed.
-            Standing::Bound | Standing::StartsPrograms => false,
+            Standing::Bound | Standing::StartsPrograms | Standing::LeftAlone => false,
             Standing::Free | Standing::Inherited | Standing::SelfPinned | Standing::UserPlaced => true,
         };
         if !is_lost || (is_new && !inherited) {
@@ -143,7 +143,9 @@ impl Present {
         // A thread that inherited a mask gets its own mask back in the same step, before it is bound.
         let is_left_to_us = match subject.view.standing {
             Standing::Free | Standing::Bound | Standing::Inherited => true,
-            Standing::StartsPrograms | Standing::SelfPinned | Standing::UserPlaced => false,
+            Standing::StartsPrograms | Standing::SelfPinned | Standing::UserPlaced | Standing::LeftAlone => {
+                false
+            }
         };
         let is_left_alone = binding.is_some_and(Binding::is_left_alone);
         subject.placeable = is_left_to_us && !refused && !is_left_alone;

@@ -290,7 +290,12 @@ fn why(report: &Report, thread: &ThreadReport) -> String {
         Standing::StartsPrograms if thread.bindings.is_empty() => {
             return format!("Its process starts {PROGRAMS}, so it is left alone.");
         }
-        Standing::Free | Standing::Bound | Standing::Inherited | Standing::StartsPrograms => {}
+        Standing::LeftAlone if thread.bindings.is_empty() => return "A rule leaves it alone.".to_owned(),
+        Standing::Free
+        | Standing::Bound
+        | Standing::Inherited
+        | Standing::StartsPrograms
+        | Standing::LeftAlone => {}
     }
     let decisions = || report.decisions.iter().filter(|decision| decision.tid == thread.tid);
     let wanted = decisions().filter(|decision| decision.pes.is_some() && decision.reason != BACK);

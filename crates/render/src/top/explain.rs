@@ -227,6 +227,7 @@ fn why(top: &Top, thread: &ThreadState) -> Vec<String> {
         (Some(assignment), _) => {
             format!("  The policy would bind it to {}: {}.", assignment.pes, Name(&assignment.reason))
         }
+        (None, Standing::LeftAlone) => "  A rule leaves it alone.".to_owned(),
         (None, Standing::StartsPrograms) => {
             "  Its process starts programs, which would see only the PEs of a bound thread, so it is left alone."
                 .to_owned()

@@ -226,6 +226,7 @@ fn placed(thread: &ThreadState) -> String {
         Standing::SelfPinned => format!("{}: by itself", thread.permitted),
         Standing::UserPlaced => format!("{}: by its user", thread.permitted),
         Standing::StartsPrograms => "free: starts programs".to_owned(),
+        Standing::LeftAlone => "left alone".to_owned(),
         Standing::Bound => "bound".to_owned(),
         Standing::Free | Standing::Inherited => setting.unwrap_or_else(|| "free".to_owned()),
     }

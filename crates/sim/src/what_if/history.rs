@@ -259,7 +259,11 @@ impl Reader {
             Standing::SelfPinned | Standing::UserPlaced => {
                 thread.pinned = Some((*reading.permitted).clone());
             }
-            Standing::Free | Standing::Bound | Standing::Inherited | Standing::StartsPrograms => {}
+            Standing::Free
+            | Standing::Bound
+            | Standing::Inherited
+            | Standing::StartsPrograms
+            | Standing::LeftAlone => {}
         }
         thread.segments.push(segment);
         let held = reading.last_pe.filter(|_| stayed).map(CpuSet::single);

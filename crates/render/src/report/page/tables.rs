@@ -143,10 +143,13 @@ fn bound_to(thread: &ThreadReport) -> String {
         Standing::SelfPinned => "it pinned itself".to_owned(),
         Standing::UserPlaced => "its user placed it".to_owned(),
         Standing::StartsPrograms if bound.is_empty() => "its process starts programs".to_owned(),
+        Standing::LeftAlone if bound.is_empty() => "a rule leaves it alone".to_owned(),
         Standing::Free | Standing::Bound | Standing::Inherited if bound.is_empty() => "free".to_owned(),
-        Standing::Free | Standing::Bound | Standing::Inherited | Standing::StartsPrograms => {
-            bound.to_string()
-        }
+        Standing::Free
+        | Standing::Bound
+        | Standing::Inherited
+        | Standing::StartsPrograms
+        | Standing::LeftAlone => bound.to_string(),
     }
 }
 

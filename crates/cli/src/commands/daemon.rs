@@ -1,0 +1,125 @@
+//! `corewise daemon`: watches and places all programs, until it is ended.
+
+use super::{PolicyOptions, SourceOptions, ThisMachine};
+use crate::daemon::{Clients, Daemon as Served, socket_of_user};
+use crate::session::attached::Targets;
+use crate::session::{self, Machine, SessionRequest};
+use anyhow::{Result, anyhow, bail};
+use corewise_binding::actuators;
+use corewise_core::engine::EngineConfig;
+use corewise_core::policy::Claims;
+use corewise_core::waits::Mitigations;
+use corewise_discovery::Extent;
+use corewise_live::{Consent, Where};
+use corewise_render::terminal;
+use corewise_sys::environment;
+use corewise_sys::launch::Output;
+use corewise_sys::proc::Proc;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Watch all programs and place their threads, until it is ended.
+///
+/// What `corewise run` does for one command, the daemon does for every program of the machine (as root) or of
+/// this user, from the moment that each starts. `corewise status` asks it what it does. At its end, also by a
+/// crash, everything is given back. Programs under a `corewise run` are left to that.
+#[derive(Debug, clap::Args)]
+pub struct Daemon {
+    /// Only these processes and their descendants
+    #[arg(value_name = "PID", value_delimiter = ',')]
+    pids: Vec<u32>,
+    /// Only the processes of a control group (version 2) and its descendants, including those that join it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Vec<String>,
+    /// Only a running systemd unit (NAME.service, NAME.scope, NAME.slice)
+    #[arg(long, value_name = "NAME")]
+    unit: Vec<String>,
+    /// Where clients ask [default: /run/corewise.socket, or daemon.socket in the user's runtime directory]
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    /// Decide and tell, but change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    policy: PolicyOptions,
+    #[command(flatten)]
+    sources: SourceOptions,
+    #[command(flatten)]
+    machine: ThisMachine,
+}
+
+impl Daemon {
+    /// Runs until it is asked to end; returns the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let policy = self
+            .policy
+            .policy(&|_| Err("a daemon takes no policy that is a command; `corewise run` does".to_owned()))?;
+        if let Some(outer) = environment::outer_corewise() {
+            bail!("inside `corewise run` (process {outer}), which places these threads: start it outside");
+        }
+        let socket = self.socket.map_or_else(socket_of_user, Ok).map_err(|why| anyhow!(why))?;
+        let claims = if actuators::may_change_weights() { Claims::Weights } else { Claims::Masks };
+        let guard = (!self.dry_run).then(|| u64::from(std::process::id()));
+        let mitigations = Mitigations { spin: !self.dry_run, turns: !self.dry_run };
+        let request = SessionRequest {
+            command: Vec::new(),
+            machine: Machine::of(self.machine)?,
+            policy,
+            policy_keeper: None,
+            config: EngineConfig { claims, mitigations, guard, ..self.policy.config() },
+            counters: self.sources.counters,
+            discovery: self.sources.discovery,
+            applications: Extent::Program,
+            act: !self.dry_run,
+            team_size: None,
+            output: Output::Own,
+            record: None,
+            wait: false,
+            keep_descriptors: false,
+            ready_first: true,
+        };
+        let targets = Targets { pids: self.pids, groups: self.cgroup, units: self.unit };
+        let consent = Box::new(OfOthers::default());
+        session::daemon::serve(request, &targets, consent, |sources, notes| {
+            let served = Served::open(&socket, sources, notes)?;
+            terminal::message(format_args!("ready; `corewise status` asks at {}", socket.display()));
+            // Nobody has to listen.
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            let clients = Box::new(Clients::of(Rc::clone(&served))?);
+            Ok((clients as Box<_>, move |input: &_, actions: &[_], engine: &_| {
+                served.borrow_mut().take(input, actions, engine);
+            }))
+        })?;
+        Ok(0)
+    }
+}
+
+/// Consent to everything but programs that a `corewise run` places.
+#[derive(Default)]
+struct OfOthers {
+    are_placed: HashMap<u32, bool>,
+}
+
+impl OfOthers {
+    fn is_placed(&mut self, pid: u32) -> bool {
+        *self.are_placed.entry(pid).or_insert_with(|| {
+            let other = environment::started_by(&Proc::own(), pid);
+            other.is_some_and(environment::runs_corewise)
+        })
+    }
+}
+
+impl Consent for OfOthers {
+    fn to_placement(&mut self, pid: u32) -> Where {
+        if self.is_placed(pid) { Where::Nowhere } else { Where::Anywhere }
+    }
+
+    fn to_waits(&mut self, pid: u32) -> bool {
+        !self.is_placed(pid)
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.are_placed.remove(&pid);
+    }
+}

@@ -1,0 +1,90 @@
+//! `corewise status`: what the daemon does.
+
+use crate::daemon::client::{Connection, candidates};
+use anyhow::Result;
+use corewise_render::table::Table;
+use corewise_render::terminal;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Ask the daemon what it does.
+///
+/// Shows which programs it watches, how parallel they are, and which threads it has placed, and why: those of
+/// this user, to root all. The daemon of this user is asked, else that of the machine.
+#[derive(Debug, clap::Args)]
+pub struct Status {
+    /// The threads of this process
+    #[arg(value_name = "PID")]
+    pid: Option<u32>,
+    /// The daemon's socket
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    /// Print the daemon's answer as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print every state from now on, until Ctrl-C: one line of JSON each
+    #[arg(long, requires = "json", conflicts_with = "pid")]
+    follow: bool,
+}
+
+impl Status {
+    /// Asks; returns the exit status.
+    pub fn execute(self) -> Result<u8> {
+        let mut daemon = Connection::open(&candidates(self.socket.as_deref()))?;
+        let (method, parameters) = match self.pid {
+            Some(pid) => ("ListThreads", json!({"pid": pid})),
+            None => ("GetStatus", json!({})),
+        };
+        daemon.call(method, parameters, self.follow, |answer| {
+            let text = match (self.json, self.pid) {
+                (true, _) => format!("{answer}\n"),
+                (false, Some(_)) => threads(&answer),
+                (false, None) => status(&answer),
+            };
+            terminal::print(&text)?;
+            Ok(true)
+        })?;
+        Ok(0)
+    }
+}
+
+fn status(answer: &Value) -> String {
+    let text = |key: &str| answer[key].as_str().unwrap_or("unknown");
+    let own = answer["own_cpu"].as_f64().map_or("unknown".to_owned(), |own| format!("{:.2} %", own * 100.0));
+    let mut out = format!(
+        "policy {} on PEs {} for {:.0} s; {} threads, {} of them placed; own cost {own} of a PE\n",
+        text("policy"),
+        text("pes"),
+        answer["seconds"].as_f64().unwrap_or(0.0),
+        answer["threads"],
+        answer["bound"],
+    );
+    let lines =
+        ["findings", "notes"].into_iter().flat_map(|key| answer[key].as_array().into_iter().flatten());
+    let why = answer["nothing_to_gain"].as_str();
+    for line in why.into_iter().chain(lines.filter_map(Value::as_str)) {
+        out += &format!("  {line}\n");
+    }
+    out + &rows(answer, "applications", ">>><<<", &["threads", "cpu", "tlp", "class", "name", "executed_by"])
+}
+
+fn threads(answer: &Value) -> String {
+    rows(answer, "threads", "><>>><<", &["tid", "name", "pe", "cpu", "fpu", "bound", "reason"])
+}
+
+/// The busiest first.
+fn rows(answer: &Value, of: &str, aligned: &str, columns: &[&str]) -> String {
+    let mut rows: Vec<&Value> = answer[of].as_array().into_iter().flatten().collect();
+    let cpu = |row: &Value| row["cpu"].as_f64().unwrap_or(0.0);
+    rows.sort_by(|a, b| cpu(b).total_cmp(&cpu(a)));
+    let cell = |row: &Value, column: &str| match &row[column] {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => terminal::printable(text).into_owned(),
+        Value::Number(number) if number.is_f64() => format!("{:.2}", number.as_f64().unwrap_or(0.0)),
+        other => other.to_string(),
+    };
+    let mut table = Table::new(aligned);
+    table.row(columns);
+    rows.into_iter().for_each(|row| table.row(columns.iter().map(|column| cell(row, column))));
+    table.to_string()
+}

@@ -1,0 +1,212 @@
+//! The daemon's socket: any number of clients, none of which can hold up the loop or another one.
+//!
+//! Reading and writing never wait. A turn serves a bounded number of clients and takes a bounded number of
+//! bytes of each; the rest is served in the next turns. A client that does not read what it asked for, or
+//! sends a message without an end, is disconnected.
+
+use anyhow::{Context, Result, bail};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::collections::HashMap;
+use std::fs::{File, Permissions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use varlink::sansio::{Server, ServerEvent};
+use varlink::{Reply, Request};
+
+/// The clients served in a turn.
+const SERVED_MAX: usize = 64;
+
+/// The bytes taken of a client in a turn: more than any sensible request has.
+const TAKEN_MAX: usize = 64 << 10;
+
+/// The bytes that wait for a client to read them.
+const UNSENT_MAX: usize = 8 << 20;
+
+/// The clients at a time.
+const CLIENTS_MAX: usize = 4096;
+
+/// The listener's key in the set of descriptors; those of clients follow.
+const LISTENER: u64 = 0;
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Their user ID.
+    pub uid: u32,
+}
+
+/// An answer, and whether all later states are to follow.
+pub struct Answer {
+    pub reply: Reply,
+    pub follows: bool,
+}
+
+/// The socket.
+pub struct Socket {
+    listener: UnixListener,
+    ready: Epoll,
+    clients: HashMap<u64, Client>,
+    last: u64,
+    path: PathBuf,
+    /// Only one daemon has it.
+    _lock: Flock<File>,
+}
+
+struct Client {
+    stream: UnixStream,
+    peer: Peer,
+    protocol: Server,
+    /// Bytes since the last end of a message.
+    unfinished: usize,
+    unsent: Vec<u8>,
+    follows: bool,
+}
+
+impl Socket {
+    /// Creates the socket. One that an earlier daemon has left is replaced.
+    pub fn bind(path: &Path) -> Result<Socket> {
+        let shown = path.display();
+        let beside = path.with_extension("lock");
+        let file = File::options().create(true).truncate(false).write(true).open(&beside);
+        let file = file.with_context(|| format!("cannot create {}", beside.display()))?;
+        let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
+            bail!("another daemon has {shown}: `corewise status` asks it");
+        };
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot replace {shown}"));
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).with_context(|| format!("cannot create {shown}"))?;
+        listener.set_nonblocking(true)?;
+        // Everybody may ask; what each is told follows from their user ID, which the kernel vouches for.
+        std::fs::set_permissions(path, Permissions::from_mode(0o666))
+            .with_context(|| format!("cannot open {shown} to others"))?;
+        let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        ready.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        let (clients, last) = (HashMap::new(), LISTENER);
+        Ok(Socket { listener, ready, clients, last, path: path.to_owned(), _lock: lock })
+    }
+
+    /// Returns a descriptor that is readable while a client wants something.
+    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
+        self.ready.0.as_fd().try_clone_to_owned()
+    }
+
+    /// Serves those who want something.
+    pub fn take_turn(&mut self, mut answer: impl FnMut(&Request<'_>, Peer) -> Answer) {
+        let mut events = [EpollEvent::empty(); SERVED_MAX];
+        // Whatever fails for all is tried again in the next turn.
+        let count = self.ready.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data() {
+                LISTENER => self.welcome(),
+                key => {
+                    let Some(client) = self.clients.get_mut(&key) else { continue };
+                    let stays = client.serve(event.events(), &mut answer);
+                    self.settle(key, stays);
+                }
+            }
+        }
+    }
+
+    /// Sends those who follow the state that concerns them.
+    pub fn tell_followers(&mut self, mut reply: impl FnMut(Peer) -> Reply) {
+        let following = self.clients.iter().filter(|(_, client)| client.follows).map(|(key, _)| *key);
+        for key in following.collect::<Vec<_>>() {
+            let Some(client) = self.clients.get_mut(&key) else { continue };
+            let stays = client.tell(&reply(client.peer));
+            self.settle(key, stays);
+        }
+    }
+
+    fn welcome(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let peer = getsockopt(&stream, PeerCredentials).map(|peer| Peer { uid: peer.uid() });
+            let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
+            if self.clients.len() == CLIENTS_MAX {
+                continue;
+            }
+            self.last += 1;
+            if self.ready.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, self.last)).is_ok() {
+                let (protocol, unsent) = (Server::new(), Vec::new());
+                let client = Client { stream, peer, protocol, unfinished: 0, unsent, follows: false };
+                self.clients.insert(self.last, client);
+            }
+        }
+    }
+
+    /// Watches a client for what it waits for now, or lets it go.
+    fn settle(&mut self, key: u64, stays: bool) {
+        let Some(client) = self.clients.get(&key) else { return };
+        let writes = if client.unsent.is_empty() { EpollFlags::empty() } else { EpollFlags::EPOLLOUT };
+        let mut event = EpollEvent::new(EpollFlags::EPOLLIN | writes, key);
+        if !stays || self.ready.modify(&client.stream, &mut event).is_err() {
+            // Closing it takes it out of the set.
+            self.clients.remove(&key);
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Nobody else has it. If it is gone already, so much the better.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Client {
+    /// Reads, answers and writes as far as that is possible at once. Returns whether the client stays.
+    fn serve(&mut self, events: EpollFlags, answer: &mut impl FnMut(&Request<'_>, Peer) -> Answer) -> bool {
+        if events.contains(EpollFlags::EPOLLOUT) && !self.send() {
+            return false;
+        }
+        let mut bytes = [0; TAKEN_MAX];
+        let count = match self.stream.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(count) => count,
+            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        };
+        let bytes = &bytes[..count];
+        let end = bytes.iter().rposition(|byte| *byte == 0);
+        self.unfinished = end.map_or(self.unfinished + count, |end| count - end - 1);
+        if self.unfinished > TAKEN_MAX || self.protocol.handle_input(bytes).is_err() {
+            return false;
+        }
+        while let Some(event) = self.protocol.poll_event() {
+            let ServerEvent::Request { request } = event else { return false };
+            let Answer { reply, follows } = answer(&request, self.peer);
+            self.follows |= follows;
+            if request.oneway != Some(true) && !self.tell(&reply) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends a reply, or keeps what the client does not take yet.
+    fn tell(&mut self, reply: &Reply) -> bool {
+        let Ok(bytes) = varlink::sansio::serialize_reply(reply) else { return false };
+        self.unsent.extend(bytes);
+        self.send() && self.unsent.len() <= UNSENT_MAX
+    }
+
+    fn send(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return false,
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) => {
+                    return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+                }
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,70 @@
+//! A daemon's session: running and coming processes are watched and placed until it is asked to end.
+
+use super::attached::{Attachable, Targets, look_to_watch};
+use super::sources::{Attached, Choice, attach_running};
+use super::watch::guarding;
+use super::{SessionRequest, actuators, guard, own_processes, processes_of, recover};
+use anyhow::{Context, Result, bail};
+use corewise_core::engine::Engine;
+use corewise_core::observe::Input;
+use corewise_core::plan::Action;
+use corewise_core::report::Sources;
+use corewise_core::world::control_loop;
+use corewise_live::{Consent, Ends, LiveWorld, Onlooker, Parts};
+use corewise_sys::signals::Signals;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Watches and places the targets, or without any all processes that this one may look into. `open` gets the
+/// sources and notes when everything is ready. Everything is given back at the end.
+pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
+    mut request: SessionRequest,
+    targets: &Targets,
+    consent: Box<dyn Consent>,
+    open: impl FnOnce(Sources, Vec<String>) -> Result<(Box<dyn Onlooker>, See)>,
+) -> Result<()> {
+    let mut notes = request.machine.model()?.topology.notes.clone();
+    recover(&mut notes);
+    let signals = Signals::open().context("cannot take over the signals")?;
+    let guardian = if request.act { guard(&mut notes) } else { None };
+    if request.act && guardian.is_none() {
+        bail!("a daemon that can change nothing is of no use: `--dry-run` only watches");
+    }
+    request.config.mitigations.spin &= guardian.is_some();
+    request.config.mitigations.turns &= guardian.is_some();
+    let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
+    let targets = look_to_watch(targets, &own, &mut notes)?;
+    let roots = targets.iter().map(Attachable::root).collect();
+    let machine = request.machine.model()?;
+    let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
+    let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
+    let Attached { discovery, counters, appeared, since } = attached;
+    let processes = processes_of(&request.config, guardian.as_ref(), since);
+    let followed = guardian.as_ref().and_then(|_| discovery.followed());
+    let (work, board) = if request.act { guarding(&request.config, &mut notes) } else { (None, None) };
+    let board = Rc::new(RefCell::new(board));
+    let parts = Parts {
+        applications: targets.iter().map(Attachable::application).collect(),
+        ends: Ends::OnRequest,
+        discovery,
+        counters,
+        actuators: actuators(&request.config, guardian, followed)?,
+        processes,
+        signals,
+        work,
+        board: Rc::clone(&board),
+        deferred: None,
+    };
+    let mut world = LiveWorld::new(parts, since)?;
+    world.set_consent(consent);
+    appeared.iter().for_each(|thread| world.meet(thread));
+    let (onlooker, mut see) = open(world.sources(), notes)?;
+    world.set_onlooker(onlooker);
+    let mut engine = Engine::new(machine.clone(), request.policy, request.config);
+    Ok(control_loop(&mut world, &mut engine, |input, actions, engine| {
+        if let (Some(board), Some(note)) = (&mut *board.borrow_mut(), engine.note()) {
+            board.write(note);
+        }
+        see(input, actions, engine);
+    })?)
+}
