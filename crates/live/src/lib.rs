@@ -2,6 +2,7 @@
 
 mod application;
 mod consent;
+mod events;
 mod onlooker;
 pub mod policy_command;
 mod processes;
@@ -25,7 +26,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{
-    CounterReading, Event, EventBatch, EventKind, Hints, Observation, Standing, ThreadReading,
+    CounterReading, Event, EventBatch, EventKind, Observation, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Change, Outcome, SettingKind};
 use corewise_core::report::Sources;
@@ -35,7 +36,7 @@ use corewise_counters::CounterSource;
 use corewise_counters::progress::WorkMeter;
 use corewise_counters::reports::ProgramReports;
 use corewise_discovery::continued::Continued;
-use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, ThreadFacts};
+use corewise_discovery::{Discovery, DiscoveryError, NewThread, ThreadFacts};
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
@@ -337,59 +338,6 @@ impl LiveWorld {
         Ok(())
     }
 
-    /// Records the events that were subscribed to.
-    fn note_events(&mut self, news: News, hints: Vec<(u32, u32, Hints)>) {
-        if self.kinds.is_empty() {
-            return;
-        }
-        let wanted = |kind| self.kinds.contains(&kind);
-        let mut events = Vec::new();
-        if wanted(EventKind::ThreadStarted) {
-            let facts = news.appeared.iter().filter_map(|new| self.parts.discovery.facts(new.tid));
-            for facts in facts.collect::<Vec<_>>() {
-                events.push(Event::ThreadStarted(Box::new(self.reading(facts))));
-            }
-        }
-        if self.hears_of_allowed() && self.allowed_read.is_none_or(|at| at.elapsed() >= ALLOWED_WITHIN) {
-            self.allowed_read = Some(Instant::now());
-            // If it cannot be read now, the next observation reports the error.
-            if let Ok(allowed) = own_mask()
-                && allowed != *self.baseline
-            {
-                events.push(Event::AllowedChanged(allowed.clone()));
-                self.baseline = Arc::new(allowed);
-            }
-        }
-        let wanted = |kind| self.kinds.contains(&kind);
-        if wanted(EventKind::ThreadRenamed) {
-            let renamed = |(thread, name)| Event::ThreadRenamed { thread, name };
-            events.extend(news.renamed.into_iter().map(renamed));
-        }
-        if wanted(EventKind::ThreadEnded) {
-            events.extend(news.ended.into_iter().map(Event::ThreadEnded));
-        }
-        if wanted(EventKind::TlpChanged) {
-            let facts = |tid| {
-                let ThreadFacts { pid, app, runnable, .. } = self.parts.discovery.facts(tid)?;
-                Some(working::Facts { pid, app, runnable })
-            };
-            let changed = self.working.take(news.runnable, &hints, facts);
-            events.extend(changed.into_iter().map(Event::TlpChanged));
-        }
-        if wanted(EventKind::Hint) {
-            events.extend(hints.into_iter().filter_map(|(pid, tid, hints)| {
-                let facts = self.parts.discovery.facts(tid).filter(|facts| facts.pid == pid)?;
-                Some(Event::Hint { thread: ThreadId { tid, generation: facts.generation }, hints })
-            }));
-        }
-        if wanted(EventKind::Process) {
-            let Parts { processes, actuators, .. } = &mut self.parts;
-            let readings = processes.iter_mut().flat_map(|processes| processes.read(actuators));
-            events.extend(readings.map(Event::Process));
-        }
-        self.events.extend(events);
-    }
-
     /// Threads have ended.
     fn forget(&mut self, ended: &[ThreadId]) {
         let processes = self.parts.processes.iter_mut();
@@ -400,10 +348,6 @@ impl LiveWorld {
     fn is_interruption_harmful(&self) -> bool {
         let processes = self.parts.processes.as_ref().filter(|_| self.parts.deferred.is_some());
         processes.is_some_and(|processes| processes.meter.is_any_interruption_harmful())
-    }
-
-    fn hears_of_allowed(&self) -> bool {
-        self.kinds.contains(&EventKind::AllowedChanged)
     }
 
     /// Drains the counters' buffers if the last drain is that long ago; they hold more than this.
