@@ -286,7 +286,8 @@ fn simulate(
     let interval = scenario.interval.max(rarely);
     let guard = scenario.guard.map(|_| seed);
     let mitigations = variant.waits.mitigations();
-    let config = EngineConfig { guard, mitigations, ..EngineConfig::with_interval(interval) };
+    let claims = scenario.claims;
+    let config = EngineConfig { claims, guard, mitigations, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     if let Some(failure) = engine.policy_failure() {

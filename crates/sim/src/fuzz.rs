@@ -76,7 +76,8 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     let interval = scenario.interval;
     let mitigations = scenario.variants[0].waits.mitigations();
     let guard = scenario.guard.map(|_| seed);
-    let config = EngineConfig { mitigations, guard, ..EngineConfig::with_interval(interval) };
+    let claims = scenario.claims;
+    let config = EngineConfig { claims, mitigations, guard, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy, config);
     let checker = RefCell::new(Checker::new(interval));
     let mut world = Checked::new(SimWorld::new(sim, seed), &checker);
@@ -201,7 +202,11 @@ impl Writer {
         let (scheduler, slice_ms) = (self.from(&["fair", "capacity"]), self.from(&[1, 4, 10]));
         let (balance_ms, queue) = (self.from(&[4, 16, 100]), self.from(&["cfs", "eevdf"]));
         let events = !seed.is_multiple_of(2);
-        writeln!(self.text, "name = 'seed {seed}'\nevents = {events}\ninterval = '{interval_ms}ms'")?;
+        let claims = if seed % 4 < 2 { "weights" } else { "masks" };
+        writeln!(
+            self.text,
+            "name = 'seed {seed}'\nevents = {events}\nclaims = '{claims}'\ninterval = '{interval_ms}ms'"
+        )?;
         let faulty = self.happens(0.67);
         let pages = self.from(&["", "", "numa_balancing = { period = '30ms', page_us = 0.1 }, "]);
         // Without faults all programs must complete; where threads are killed some never do.

@@ -58,7 +58,7 @@ pub enum Rule {
     /// Waits are changed only of processes that were reported as delayed, and spin counts only where a
     /// library has one.
     Settings,
-    /// At the end no thread is bound any more, and no process has changed waits.
+    /// At the end no thread is bound any more or has a changed weight, and no process has changed waits.
     Restored,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Rule {
             Rule::Progress => "every program comes to its end",
             Rule::Agreement => "engine and world agree on who is bound where",
             Rule::Settings => "waits change only where they delay, and can be changed",
-            Rule::Restored => "in the end nobody is bound, and all waits are as before",
+            Rule::Restored => "in the end nobody is bound, and all weights and waits are as before",
         })
     }
 }
@@ -184,7 +184,7 @@ impl Checker {
             }
         }
         if let Some(thread) = sim.changed_thread() {
-            self.complain(Rule::Restored, format!("the waits of thread {thread} are left changed"));
+            self.complain(Rule::Restored, format!("weight or waits of thread {thread} are left changed"));
         }
         let by_threads: u64 = sim.threads.iter().map(|thread| thread.cpu_ns).sum();
         let by_apps: u64 = sim.applications().map(|(_, _, cpu_ns, _)| cpu_ns).sum();
@@ -292,6 +292,14 @@ impl Checker {
             let is_adaptable = self.delayed.get(&action.thread);
             let pes = match &action.change {
                 Change::Bind(pes) => pes,
+                Change::Set(Setting::Weight(_)) => {
+                    let free = |seen: &Seen| matches!(seen.standing, Standing::Free | Standing::Bound);
+                    if !self.threads.get(&action.thread).is_some_and(free) {
+                        let detail = format!("the weight of thread {} is changed", action.thread);
+                        self.complain(Rule::LeftAlone, detail);
+                    }
+                    continue;
+                }
                 Change::Set(setting) => {
                     let changes_count = matches!(setting, Setting::SpinCount(_));
                     if is_adaptable.is_none_or(|&adaptable| changes_count && !adaptable) {

@@ -17,7 +17,7 @@ pub use crate::variant::{Variant, WaitsSpec};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::machine_model::contention::Demand;
-use corewise_core::policy::{self, ParameterTable, PolicySpec, dispatch};
+use corewise_core::policy::{self, Claims, ParameterTable, PolicySpec, dispatch};
 use corewise_core::time::Time;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -53,6 +53,9 @@ pub struct Scenario {
     /// Whether policies receive the events they subscribe to, as on a machine with BPF.
     #[serde(default)]
     pub events: bool,
+    /// How claims to fast PEs are enforced, as by `corewise run --claims`.
+    #[serde(default)]
+    pub claims: Claims,
     /// Whether a guard measures the gain of placements, and reverts those that hurt.
     #[serde(default)]
     pub guard: Option<GuardSpec>,

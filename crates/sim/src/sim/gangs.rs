@@ -13,7 +13,7 @@
 use super::Sim;
 use super::sched::queue::IDLE_WEIGHT;
 use crate::queue::Event;
-use crate::thread::Thread;
+use crate::thread::{App, Thread};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::plan::TURN;
@@ -130,17 +130,23 @@ impl Sim {
         }
     }
 
+    /// Sets the weight that a thread will have in its next turn; returns whether it waits for one.
+    pub(super) fn set_weight_of_turn(&mut self, thread: usize, weight: i64) -> bool {
+        let idle = self.gangs.members.values_mut().flatten().find(|(idle, _)| *idle == thread);
+        idle.map(|(_, normal)| *normal = weight).is_some()
+    }
+
     /// Returns how many processes take turns.
     pub(crate) fn gangs(&self) -> usize {
         self.gangs.len()
     }
 
-    /// Returns a living thread whose process has other waits or turns than without corewise.
+    /// Returns a living thread with another weight, or of a process with other waits, than without corewise.
     pub(crate) fn changed_thread(&self) -> Option<ThreadId> {
         let is_changed = |thread: &&Thread| {
-            let process = &self.apps[thread.app].process;
+            let App { plan, process, .. } = &self.apps[thread.app];
             let leads = self.threads[process.leader].id == thread.id;
-            thread.entity.own == IDLE_WEIGHT || leads && process.is_changed()
+            thread.entity.own != plan.weight || leads && process.is_changed()
         };
         self.threads.iter().filter(|thread| !thread.ended).find(is_changed).map(|thread| thread.id)
     }

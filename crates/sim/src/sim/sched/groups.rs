@@ -16,10 +16,11 @@
 //! group may have up to that much more on each PE in one period, and less in the next; no `cpu.max.burst`.
 
 use super::super::Sim;
-use super::queue::{Arrival, NICE_0_WEIGHT};
+use super::queue::{Arrival, IDLE_WEIGHT, NICE_0_WEIGHT};
 use crate::program::duration;
 use crate::queue::Event;
 use crate::thread::Thread;
+use corewise_core::plan::{OutcomeKind, Weight};
 use corewise_core::time::Time;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -41,6 +42,16 @@ pub const NICE_LEVELS: std::ops::RangeInclusive<i32> = -20..=19;
 /// Returns the weight of a nice level, which must be in [`NICE_LEVELS`].
 pub fn nice_weight(nice: i32) -> i64 {
     NICE_WEIGHTS[(nice + 20) as usize] * (NICE_0_WEIGHT / 1024)
+}
+
+/// Returns what becomes of a weight of a nice level: the weight of the level nearest to so many percent of it,
+/// each level a factor of 1.25 (sched(7)).
+fn changed_weight(own: i64, change: Weight) -> i64 {
+    let Weight::Percent(percent) = change else { return IDLE_WEIGHT };
+    let levels = (f64::from(percent) / 100.0).ln() / 1.25_f64.ln();
+    let nice = NICE_LEVELS.min_by_key(|&nice| (nice_weight(nice) - own).abs()).unwrap_or(0);
+    let nearest = (f64::from(nice) - levels).round() as i32;
+    nice_weight(nearest.clamp(*NICE_LEVELS.start(), *NICE_LEVELS.end()))
 }
 
 /// A group as written in a scenario.
@@ -219,6 +230,17 @@ impl Sim {
         self
     }
 
+    /// Changes a thread's own weight, or gives it back that of its application.
+    pub(crate) fn weigh(&mut self, thread: usize, change: Option<Weight>) -> OutcomeKind {
+        let own = self.apps[self.threads[thread].app].plan.weight;
+        let weight = change.map_or(own, |change| changed_weight(own, change));
+        if !self.set_weight_of_turn(thread, weight) {
+            self.set_weight(thread, weight);
+            self.catch_up();
+        }
+        OutcomeKind::Done
+    }
+
     /// Sets the nice level of the session of a thread, if it is in one.
     pub(in super::super) fn set_session_nice(&mut self, thread: usize, nice: i32) {
         let Some(group) = self.group(thread).filter(|&group| self.groups.all[group].is_session) else {
@@ -351,6 +373,16 @@ mod tests {
         groups.count(Some(2), own, false);
         assert_eq!(groups.weight(Some(1), own), 3 * own / 2);
         assert_eq!(groups.weight(None, nice_weight(5)), 335 * own / 1024);
+    }
+
+    #[test]
+    fn a_changed_weight_is_that_of_the_nearest_nice_level() {
+        let changed = |nice, change| changed_weight(nice_weight(nice), change);
+        assert_eq!(changed(0, Weight::Percent(2842)), nice_weight(-15));
+        assert_eq!(changed(5, Weight::Percent(200)), nice_weight(2));
+        assert_eq!(changed(-10, Weight::Percent(1_000_000)), nice_weight(-20));
+        assert_eq!(changed(3, Weight::Percent(100)), nice_weight(3));
+        assert_eq!(changed(3, Weight::Idle), IDLE_WEIGHT);
     }
 
     #[test]
