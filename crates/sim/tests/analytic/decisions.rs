@@ -117,23 +117,20 @@ fn a_choice_at_dispatch_sets_unlike_threads_beside_each_other() {
 }
 
 #[test]
-fn a_claim_by_weight_leaves_the_fast_pe_to_others_while_its_thread_sleeps() {
-    // The thread with the claim works 20 ms and sleeps 20 ms on the fast PE. The others have the slow PE, half
-    // as fast, and what is left of the fast one: all of its sleep, if no mask keeps them away.
-    let seconds = |claims: &str, seed: u64| {
-        let found = compared(&format!(
-            "name = 's'\nseed = {seed}\nruns = 1\nclaims = '{claims}'\ndemand.int = {{}}\nvariant = [{{ name = \
-             'mintlp', policy = 'mintlp' }}]\napplication = [{{ name = 'a', steps = [{{ repeat = {{ times = 200, \
-             steps = [{{ each = {{ mcycles = 20, demand = 'int' }} }}, {{ sleep = '20ms' }}] }} }}] }},\n\
-             {{ name = 'b', threads = 3, steps = [{{ each = {{ mcycles = 1500, demand = 'int' }} }}] }}]\n\
+fn a_claim_by_weight_comes_before_threads_that_no_mask_keeps_away() {
+    // Three free threads share the two PEs with the one that has the claim, which would have half a PE alone
+    // by its binding. Fifteen nice levels give it 88761 parts of 88761 + 1024 beside one of them.
+    let found = |seed: u64| {
+        compared(&format!(
+            "name = 's'\nseed = {seed}\nruns = 1\ninterval = '10ms'\nclaims = 'weights'\ndemand.int = {{}}\n\
+             variant = [{{ name = 'mintlp', policy = 'mintlp' }}]\n\
+             application = [{{ name = 'a', steps = [{{ each = {{ mcycles = 1000, demand = 'int' }} }}] }},\n\
+             {{ name = 'b', threads = 3, steps = [{{ each = {{ mcycles = 4000, demand = 'int' }} }}] }}]\n\
              [machine]\nname = 'm'\nghz = 1.0\ntopology = 'core:2 pu:1'\n\
              speeds = [{{ pes = '1', speed = 0.5 }}]\n"
-        ));
-        let mintlp = &found.variants[1];
-        [0, 1].map(|app| mintlp.applications[app].seconds.expect("it is done").value)
+        ))
     };
-    for seed in 1..=4 {
-        let [masks, weights] = ["masks", "weights"].map(|claims| seconds(claims, seed));
-        println!("{masks:?} {weights:?}");
-    }
+    let seconds = |seed| found(seed).variants[1].applications[0].seconds.expect("it is done").value;
+    check("the thread with the claim", &super::seeds(4, seconds), 1.0, 1.06);
+    assert_eq!(found(1).variants[1].settings["weight"].value, 1.0);
 }
