@@ -323,6 +323,11 @@ impl Actuator for Masks {
         if !self.is_followed && has_had_children(pid) {
             self.starters.insert(pid);
         }
+        let leads_free = tid == pid && binder.ledger().bound_as(tid).is_none();
+        if let (true, Some(process)) = (leads_free, self.processes.get_mut(&pid)) {
+            // The program that it has executed since it was last observed has not seen a mask of ours.
+            process.image = image_of(pid);
+        }
         match &action.change {
             Change::Bind(_) if self.starters.contains(&pid) => Some(OutcomeKind::NotOurs),
             Change::Bind(pes) => {
@@ -358,6 +363,8 @@ mod tests {
     use corewise_core::ids::AppId;
     use corewise_core::observe::Standing::{Inherited, SelfPinned};
     use corewise_testing::needs;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
     use std::time::Instant;
 
     fn acting() -> Masks {
@@ -502,6 +509,40 @@ mod tests {
             );
         };
         std::thread::spawn(act).join().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_executed_a_program_before_it_was_bound_starts_none() {
+        needs!(TwoPes);
+        let mut actuator = acting();
+        let (own, _) = affinity::own_and_cpuset().unwrap();
+        let allowed = Arc::new(own.clone());
+        let mut child = Command::new("sh")
+            .args(["-c", "read l; exec sh -c 'echo; read l; exec sh -c \"echo; read l\"'"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut execute = || {
+            input.write_all(b"\n").unwrap();
+            output.read_exact(&mut [0]).unwrap();
+        };
+        let look = |actuator: &mut Masks| {
+            actuator.begin_look(&allowed);
+            actuator.observed = task::now() + 1;
+            actuator.standing(&facts_of(pid, pid)).0
+        };
+        assert_eq!(look(&mut actuator), Standing::Free);
+        execute();
+        let thread = ThreadId { tid: pid, generation: 0 };
+        let bind = Action { thread, change: Change::Bind(last(&own)), reason: "".into() };
+        assert_eq!(actuator.apply(&bind), Some(OutcomeKind::Done));
+        assert_eq!(look(&mut actuator), Standing::Bound);
+        execute();
+        assert_eq!(look(&mut actuator), Standing::StartsPrograms);
+        child.kill().and_then(|()| child.wait()).unwrap();
     }
 
     /// As hwloc does: it binds itself here and there, and restores the mask that it has found.
