@@ -44,8 +44,8 @@ pub fn nice_weight(nice: i32) -> i64 {
     NICE_WEIGHTS[(nice + 20) as usize] * (NICE_0_WEIGHT / 1024)
 }
 
-/// Returns what becomes of a weight of a nice level: the weight of the level nearest to so many percent of it,
-/// each level a factor of 1.25 (sched(7)).
+/// Returns what becomes of a weight of a nice level: the weight of the level nearest to so many percent of
+/// it, each level a factor of 1.25 (sched(7)).
 fn changed_weight(own: i64, change: Weight) -> i64 {
     let Weight::Percent(percent) = change else { return IDLE_WEIGHT };
     let levels = (f64::from(percent) / 100.0).ln() / 1.25_f64.ln();
