@@ -166,3 +166,63 @@ impl Owners {
         peer.uid == 0 || *self.0.entry(pid).or_insert_with(|| Proc::own().owner(pid).ok()) == Some(peer.uid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::report::Sources;
+    use corewise_core::top::Top;
+    use std::time::Instant;
+
+    fn known() -> Known {
+        let sources = Sources { discovery: "bpf".to_owned(), counters: "none".to_owned() };
+        Known { top: Top::default(), sources, notes: Vec::new(), began: Instant::now() }
+    }
+
+    fn ask(method: &str, parameters: Value) -> Reply {
+        let request = Request::create(method, Some(parameters));
+        answer(&known(), &request, Peer { uid: 0 }).reply
+    }
+
+    #[test]
+    fn processes_of_others_are_told_to_root_only() {
+        let (own, uid) = (std::process::id(), nix::unistd::getuid().as_raw());
+        let mut owners = Owners::default();
+        let mut told = |uid| owners.are_told(Peer { uid }, own);
+        assert_eq!((told(0), told(uid), told(uid + 1)), (true, true, false));
+        assert!(!owners.are_told(Peer { uid: 1 }, u32::MAX), "nobody's");
+    }
+
+    #[test]
+    fn the_service_describes_itself_and_every_method_that_it_describes_is_there() {
+        let info = ask("org.varlink.service.GetInfo", json!({})).parameters.unwrap();
+        assert_eq!(info["interfaces"], json!([SERVICE, NAME]));
+        let methods = |interface: &str| -> Vec<String> {
+            let describe = json!({"interface": interface});
+            let text = ask("org.varlink.service.GetInterfaceDescription", describe).parameters.unwrap();
+            let lines = text["description"].as_str().unwrap().lines();
+            lines
+                .filter_map(|line| Some(line.strip_prefix("method ")?.split_once('(')?.0.to_owned()))
+                .collect()
+        };
+        assert_eq!(methods(NAME), ["GetStatus", "ListThreads"]);
+        for method in methods(NAME) {
+            assert_eq!(ask(&format!("{NAME}.{method}"), json!({})).error, None, "{method}");
+        }
+        assert_eq!(methods(SERVICE), ["GetInfo", "GetInterfaceDescription"]);
+    }
+
+    #[test]
+    fn what_is_not_understood_gets_the_error_that_varlink_has_for_it() {
+        let error = |method, parameters| ask(method, parameters).error.unwrap().into_owned();
+        assert_eq!(error("org.corewise.Daemon.Obey", json!({})), "org.varlink.service.MethodNotFound");
+        assert_eq!(error("com.example.Other", json!({})), "org.varlink.service.InterfaceNotFound");
+        assert_eq!(error("nonsense", json!({})), "org.varlink.service.InterfaceNotFound");
+        for parameters in [json!({"pid": "x"}), json!({"pid": -1}), json!({"tid": 1}), json!([])] {
+            let parameter = error("org.corewise.Daemon.ListThreads", parameters);
+            assert_eq!(parameter, "org.varlink.service.InvalidParameter");
+        }
+        let nobody = error("org.corewise.Daemon.ListThreads", json!({"pid": 1}));
+        assert_eq!(nobody, "org.corewise.Daemon.NoSuchProcess");
+    }
+}

@@ -210,3 +210,125 @@ impl Client {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::random::Random;
+    use serde_json::json;
+    use std::io::{BufRead, BufReader};
+
+    /// Answers with as many letters as asked for.
+    fn letters(request: &Request<'_>, _peer: Peer) -> Answer {
+        let count = request.parameters.as_ref().and_then(|all| all["count"].as_u64()).unwrap_or(1);
+        let parameters = json!({"letters": "x".repeat(count as usize)});
+        Answer { reply: Reply::parameters(Some(parameters)), follows: request.more == Some(true) }
+    }
+
+    fn socket() -> (tempfile::TempDir, Socket) {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = Socket::bind(&directory.path().join("socket")).unwrap();
+        (directory, socket)
+    }
+
+    fn connect(socket: &Socket) -> UnixStream {
+        let stream = UnixStream::connect(&socket.path).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
+
+    /// Takes turns until the client has a whole message, or is disconnected.
+    fn message(socket: &mut Socket, client: &UnixStream) -> Option<String> {
+        let (mut message, mut reader) = (Vec::new(), BufReader::new(client));
+        loop {
+            match reader.read_until(0, &mut message) {
+                Ok(_) if message.pop() == Some(0) => return String::from_utf8(message).ok(),
+                Ok(_) => return None,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => socket.take_turn(letters),
+                Err(_) => return None,
+            }
+        }
+    }
+
+    const ASK: &[u8] = b"{\"method\":\"a.b\"}\0";
+    const ANSWER: &str = r#"{"parameters":{"letters":"x"}}"#;
+
+    #[test]
+    fn a_thousand_clients_are_answered() {
+        let (_directory, mut socket) = socket();
+        // As many as there may be descriptors for, at both ends.
+        let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap().0;
+        let count = (limit as usize / 2).saturating_sub(50).min(1000);
+        let mut clients: Vec<UnixStream> = Vec::new();
+        for _ in 0..count {
+            clients.push(connect(&socket));
+            socket.take_turn(letters);
+        }
+        clients.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
+        for client in &clients {
+            assert_eq!(message(&mut socket, client).as_deref(), Some(ANSWER));
+        }
+        drop(clients);
+        let last = connect(&socket);
+        while socket.clients.len() != 1 {
+            socket.take_turn(letters);
+        }
+        drop(last);
+    }
+
+    #[test]
+    fn a_client_that_never_reads_is_disconnected_and_holds_nobody_up() {
+        let (_directory, mut socket) = socket();
+        let (mut silent, mut other) = (connect(&socket), connect(&socket));
+        silent.write_all(b"{\"method\":\"a.b\",\"more\":true,\"parameters\":{\"count\":1000000}}\0").unwrap();
+        while !socket.clients.values().any(|client| client.follows) {
+            socket.take_turn(letters);
+        }
+        let state = |_| Reply::parameters(Some(json!({"letters": "x".repeat(1_000_000)})));
+        while socket.clients.len() == 2 {
+            socket.tell_followers(state);
+            other.write_all(ASK).unwrap();
+            assert_eq!(message(&mut socket, &other).as_deref(), Some(ANSWER));
+        }
+        assert!(socket.clients.values().all(|client| !client.follows));
+    }
+
+    #[test]
+    fn messages_without_sense_or_end_are_no_danger() {
+        let (_directory, mut socket) = socket();
+        let mut chance = Random::new(1, 0);
+        let mut good = connect(&socket);
+        for _ in 0..2000 {
+            let mut bytes: Vec<u8> = [ASK, b"{\"method\":1}\0", b"[]\0", b"{\"a\":{\"b\":[\0"].concat();
+            let by = chance.below(bytes.len());
+            bytes.rotate_left(by);
+            for _ in 0..chance.below(5) {
+                let at = chance.below(bytes.len());
+                bytes[at] = chance.below(256) as u8;
+            }
+            let mut client = connect(&socket);
+            socket.take_turn(letters);
+            // It may have been disconnected already.
+            let _ = client.write_all(&bytes);
+            socket.take_turn(letters);
+        }
+        let mut endless = connect(&socket);
+        while endless.write_all(&[b'x'; 1000]).is_ok() {
+            socket.take_turn(letters);
+        }
+        good.write_all(ASK).unwrap();
+        assert_eq!(message(&mut socket, &good).as_deref(), Some(ANSWER));
+    }
+
+    #[test]
+    fn only_one_daemon_has_a_socket_and_a_left_one_is_replaced() {
+        let (directory, socket) = socket();
+        let path = directory.path().join("socket");
+        let refusal = Socket::bind(&path).err().unwrap().to_string();
+        assert!(refusal.contains("another daemon has"), "{refusal}");
+        drop(socket);
+        assert!(!path.exists());
+        drop(UnixListener::bind(&path).unwrap());
+        Socket::bind(&path).unwrap();
+    }
+}

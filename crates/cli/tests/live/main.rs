@@ -4,6 +4,7 @@ mod applications;
 mod attach;
 mod common;
 mod contract;
+mod daemon;
 mod exec;
 mod faults;
 mod groups;

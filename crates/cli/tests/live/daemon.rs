@@ -1,0 +1,137 @@
+//! `corewise daemon`: programs are placed without a prefix, whoever asks is told, and all is given back.
+
+use crate::attach::{Program, bound};
+use crate::common::{Running, burn, corewise, masks_of, wait_for};
+use corewise_testing::needs;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// A daemon of one program, which PE 0 is the fast one for.
+struct Daemon {
+    process: Running,
+    directory: TempDir,
+}
+
+impl Daemon {
+    fn start(pid: u32) -> Daemon {
+        let directory = tempfile::tempdir().unwrap();
+        let mut daemon = corewise();
+        daemon.args(["daemon", &pid.to_string(), "--interval", "100ms", "--policy", "mintlp", "--fast", "0"]);
+        daemon.arg("--socket").arg(directory.path().join("socket"));
+        let mut child = daemon.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "it does not get ready");
+        Daemon { process: Running(child), directory }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    fn child(&mut self) -> &mut Child {
+        &mut self.process.0
+    }
+
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        kill(Pid::from_raw(self.child().id() as i32), signal).unwrap();
+        self.child().wait().unwrap().code()
+    }
+}
+
+fn ask(socket: &Path, arguments: &[&str]) -> std::process::Output {
+    corewise().arg("status").args(arguments).arg("--socket").arg(socket).output().unwrap()
+}
+
+fn answer(socket: &Path, arguments: &[&str]) -> Value {
+    let output = ask(socket, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_daemon_places_a_running_program_tells_why_and_gives_it_back() {
+    needs!(TwoPes);
+    let program = Program::start(&["60", "int"]);
+    let before = masks_of(program.pid());
+    let mut daemon = Daemon::start(program.pid());
+    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(|status| status["bound"] == 1));
+    assert_eq!((&status["policy"], &status["threads"]), (&"mintlp".into(), &2.into()), "{status}");
+    assert_eq!(status["applications"][0]["name"], "burn", "{status}");
+    let threads = answer(&daemon.socket(), &[&program.pid().to_string()]);
+    let placed = |thread: &&Value| thread["bound"] == "0" && thread["reason"].as_str().is_some();
+    assert_eq!(threads["threads"].as_array().unwrap().iter().filter(placed).count(), 1, "{threads}");
+    let text = String::from_utf8(ask(&daemon.socket(), &[]).stdout).unwrap();
+    assert!(text.starts_with("policy mintlp on PEs") && text.contains(" burn "), "{text}");
+    assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
+    assert_eq!(masks_of(program.pid()), before);
+    assert!(!daemon.socket().exists());
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_nothing_and_another_one_takes_its_place() {
+    needs!(TwoPes);
+    let program = Program::start(&["60", "int"]);
+    let before = masks_of(program.pid());
+    let mut daemon = Daemon::start(program.pid());
+    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    daemon.end(Signal::SIGKILL);
+    // The guardian gives everything back.
+    wait_for(|| (masks_of(program.pid()) == before).then_some(()));
+    let mut next = corewise();
+    next.args(["daemon", &program.pid().to_string(), "--dry-run", "--socket"]).arg(daemon.socket());
+    let mut next = Running(next.stderr(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(next.0.stderr.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")));
+    let second = corewise()
+        .args(["daemon", &program.pid().to_string(), "--dry-run", "--socket"])
+        .arg(daemon.socket())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(second.status.code() == Some(1) && said.contains("another daemon has"), "{second:?}");
+    assert_eq!(answer(&daemon.socket(), &[])["bound"], 0);
+}
+
+#[test]
+fn programs_under_a_corewise_run_are_left_to_that() {
+    needs!(TwoPes);
+    // The shell has a child without a prefix, and one with.
+    let script = "\"$1\" 60 int & exec \"$0\" run -q --policy default --waits off \"$1\" 60 int";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_corewise"), &burn()]).stdout(Stdio::null());
+    let shell = Running(shell.spawn().unwrap());
+    let under_run = || {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", shell.0.id())).ok()?;
+        let mut pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.find(|pid: &u32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environment).contains("COREWISE_PID=")
+                && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("burn"))
+        })
+    };
+    let theirs = wait_for(under_run);
+    let daemon = Daemon::start(shell.0.id());
+    let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(|status| status["bound"] == 1));
+    assert!(status["threads"].as_u64().unwrap() >= 4, "{status}");
+    assert_eq!(bound(theirs), 0);
+}
+
+#[test]
+fn who_asks_where_no_daemon_is_or_about_nobody_gets_a_clear_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = ask(&directory.path().join("none"), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("no daemon runs here") && said.contains("`corewise daemon` starts one"), "{said}");
+    let program = Program::start(&["60", "int"]);
+    let daemon = Daemon::start(program.pid());
+    let output = ask(&daemon.socket(), &["1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("NoSuchProcess"), "{said}");
+}
