@@ -121,8 +121,12 @@ struct ListThreads {
 }
 
 fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
-    let asked =
-        if parameters.is_null() { Ok(ListThreads::default()) } else { serde_json::from_value(parameters) };
+    let asked = match parameters {
+        Value::Null => Ok(ListThreads::default()),
+        // Else a list would do, too.
+        parameters @ Value::Object(_) => serde_json::from_value(parameters),
+        _ => return invalid("parameters"),
+    };
     let Ok(ListThreads { pid }) = asked else { return invalid("pid") };
     let top = &known.top;
     let mut owners = Owners::default();
