@@ -119,8 +119,8 @@ fn does(app: &ApplicationState, about: &About) -> Vec<String> {
     let (processes, threads, tlp) = (app.processes, app.threads, app.tlp);
     let mut lines = vec![format!(
         "  {} in {}; {tlp:.1} of them runnable on average{estimated}; parallel: {}.",
-        plural(threads, "thread", "threads"),
-        plural(processes, "process", "processes"),
+        plural(threads as usize, "thread", "threads"),
+        plural(processes as usize, "process", "processes"),
         parallelism(app.class, &about.look)
     )];
     let sequential =
@@ -131,7 +131,8 @@ fn does(app: &ApplicationState, about: &About) -> Vec<String> {
     lines
 }
 
-fn plural(count: u32, one: &str, several: &str) -> String {
+/// A number of things, in words.
+pub fn plural(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 

@@ -175,26 +175,32 @@ fn pe_cell(top: &Top, look: &Look, label: String, (pe, width): (PeId, usize)) ->
         let words = format!("{head}{} offline, or not allowed here", look.unusable());
         return vec![Span::styled(fit(&words, width), look.style(Role::Quiet))];
     }
-    // The bar is what is left of a history that grows with the width.
-    let bar = match rest > 60 {
-        true => look.history(&state.history, 1.0, BAR),
-        false => look.bar(state.busy, BAR),
-    };
+    // Where there is room, the bar has its history beside it.
+    let history = if rest > 50 { 20 } else { 0 };
+    let rest = rest.saturating_sub(history);
+    let bar = look.bar(state.busy, BAR) + &look.history(&state.history, 1.0, history);
     let share = format!("{:>4.0}% ", 100.0 * state.busy);
     let who = if state.is_known { who(top, state) } else { format!("(new) {}", who(top, state)) };
     vec![Span::raw(head), Span::styled(bar, look.style(Role::Busy)), Span::raw(share + &fit(&who, rest))]
 }
 
-/// Who runs on a PE: the busiest by name, the others as a number.
+/// Who runs on a PE: the busiest programs by name, the threads of others as a number.
 fn who(top: &Top, state: &PeState) -> String {
     const NAMED_MAX: usize = 2;
-    let threads = state.who.iter().filter_map(|thread| top.threads.get(thread));
-    let named: Vec<String> =
-        threads.take(NAMED_MAX).map(|thread| Name(top.program_of(thread)).to_string()).collect();
-    match state.who.len().saturating_sub(NAMED_MAX) {
-        0 => named.join(", "),
-        others => format!("{} +{others}", named.join(", ")),
+    let mut named: Vec<(&str, u32)> = Vec::new();
+    let mut others = 0;
+    for thread in state.who.iter().filter_map(|thread| top.threads.get(thread)) {
+        let name = top.program_of(thread);
+        match named.iter().position(|(of, _)| *of == name) {
+            Some(at) => named[at].1 += 1,
+            None if named.len() < NAMED_MAX => named.push((name, 1)),
+            None => others += 1,
+        }
     }
+    let times = |count| if count > 1 { format!(" x{count}") } else { String::new() };
+    let words: Vec<String> =
+        named.into_iter().map(|(name, count)| format!("{}{}", Name(name), times(count))).collect();
+    if others > 0 { format!("{} +{others}", words.join(", ")) } else { words.join(", ") }
 }
 
 /// A line of many PEs.

@@ -19,6 +19,7 @@ pub use screen::{Effect, Focus, Key, Page, Screen, Sort};
 
 use crate::page::words::Share;
 use crate::terminal::Name;
+use corewise_core::policy::DEFAULT;
 use corewise_core::report::Sources;
 use corewise_core::top::Top;
 use look::{Role, fit};
@@ -55,13 +56,14 @@ pub fn draw(frame: &mut Frame<'_>, top: &Top, screen: &Screen, about: &About) {
         return frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), area);
     }
     let keys = u16::from(!screen.is_still);
-    let limits = limits(about);
-    let head = 2 + u16::from(limits.is_some());
+    let remarks: Vec<String> = limits(about).into_iter().chain(verdict(top, about)).collect();
+    let head = 2 + remarks.len() as u16;
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(head), Constraint::Min(0), Constraint::Length(keys)])
             .areas(area);
     let mut lines = vec![title(top, screen, about, area.width), legend(about)];
-    lines.extend(limits.map(|words| Line::styled(words, about.look.style(Role::Quiet))));
+    let width = area.width as usize;
+    lines.extend(remarks.iter().map(|words| Line::styled(fit(words, width), about.look.style(Role::Quiet))));
     frame.render_widget(Paragraph::new(lines), head);
     match screen.page {
         Page::Machine => draw_machine(frame, body, top, screen, about),
@@ -145,11 +147,13 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, text: Vec<String>, screen: &Scre
 }
 
 fn title(top: &Top, screen: &Screen, about: &About, width: u16) -> Line<'static> {
-    let (pes, threads, apps) = (machine::words(top), top.threads.len(), top.applications.len());
+    let pes = machine::words(top);
+    let threads = explain::plural(top.threads.len(), "thread", "threads");
+    let apps = explain::plural(top.applications.len(), "program", "programs");
     let own = top.own_share.filter(|_| about.replayed_seconds.is_none());
     let own = own.map_or(String::new(), |share| format!("; corewise takes {}", Share(share)));
     let what = Name(&about.what);
-    let words = format!("corewise top: {pes}, {threads} threads of {apps} programs ({what}){own}");
+    let words = format!("corewise top: {pes}, {threads} of {apps} ({what}){own}");
     let at = top.at.as_secs_f64();
     let state = match (screen.is_paused, about.replayed_seconds) {
         (true, _) => " PAUSED".to_owned(),
@@ -176,6 +180,25 @@ fn limits(about: &About) -> Option<String> {
     } else {
         return None;
     })
+}
+
+/// What the policy does, and what that has gained as far as it was measured; nothing if it leaves all to Linux.
+fn verdict(top: &Top, about: &About) -> Option<String> {
+    let policy = &top.policy;
+    if policy.name.is_empty() || policy.name == DEFAULT.name {
+        return None;
+    }
+    let bound = top.threads.values().filter(|thread| thread.assignment.is_some()).count();
+    let did = match (&policy.failure, &policy.nothing_to_gain) {
+        (Some(why), _) => format!("has failed: {why}"),
+        (None, Some(why)) => format!("has nothing to gain: {why}"),
+        (None, None) => {
+            let verb = if about.replayed_seconds.is_some() { "binds" } else { "would bind" };
+            format!("{verb} {bound} of {}", explain::plural(top.threads.len(), "thread", "threads"))
+        }
+    };
+    let found = policy.findings.iter().map(|found| format!("; {found}"));
+    Some(format!("Policy {} {}{}", Name(&policy.name), Name(&did), found.collect::<String>()))
 }
 
 /// The keys that matter most.

@@ -104,7 +104,13 @@ pub fn applications(
         Some(text)
     };
     let list = List { rows: &rows, chosen: screen.app, has_focus: screen.focus == Focus::Applications };
-    list.lines((heading, "no program has such a name"), look, (width, height), screen.is_still, line)
+    list.lines(
+        (heading, if_none(top, "no program has such a name")),
+        look,
+        (width, height),
+        screen.is_still,
+        line,
+    )
 }
 
 /// Returns the table of threads in this size.
@@ -117,14 +123,15 @@ pub fn threads(
     let look = &about.look;
     let rows = thread_rows(top, screen);
     let over_time = if width >= WIDE { fit("CPU OVER TIME", HISTORY + 2) } else { String::new() };
-    let heading =
-        format!("THREAD             TID  PE  CPU%  FPU% SPIN%   IPC   L2  FPU USE {over_time}PLACED, WHY");
+    let name = if width >= WIDE { 28 } else { 15 };
+    let heading = fit("THREAD", name)
+        + &format!("    TID  PE  CPU%  FPU% SPIN%   IPC   L2  FPU USE {over_time}PLACED, WHY");
     let line = |id: &ThreadId| -> Option<String> {
         let thread = top.threads.get(id)?;
         let usage = &thread.usage;
         let pe = thread.pe.map_or_else(|| look.unknown().to_owned(), |pe| pe.to_string());
         let mut text = [
-            fit(&thread_name(top, thread), 15),
+            fit(&thread_name(top, thread), name),
             fit_right(&id.tid.to_string(), 7),
             fit_right(&pe, 4),
             fit_right(&percent(Some(thread.cpu), look), 6),
@@ -141,7 +148,13 @@ pub fn threads(
         Some(text + &placed(thread))
     };
     let list = List { rows: &rows, chosen: screen.thread, has_focus: screen.focus == Focus::Threads };
-    list.lines((heading, "no thread has such a name"), look, (width, height), screen.is_still, line)
+    list.lines(
+        (heading, if_none(top, "no thread has such a name")),
+        look,
+        (width, height),
+        screen.is_still,
+        line,
+    )
 }
 
 /// The rows of a table, one of which is chosen.
@@ -175,6 +188,11 @@ impl<T: Copy + PartialEq> List<'_, T> {
         }
         lines
     }
+}
+
+/// Why a table is empty.
+fn if_none<'a>(top: &Top, words: &'a str) -> &'a str {
+    if top.topology.is_none() { "the first look takes a moment" } else { words }
 }
 
 fn percent(share: Option<f64>, look: &Look) -> String {
