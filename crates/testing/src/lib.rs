@@ -94,6 +94,8 @@ capabilities! {
     Python = "python3",
     /// Go is installed.
     Go = "go",
+    /// tmux is installed.
+    Tmux = "tmux",
     /// CMake is installed.
     Cmake = "cmake",
     /// Meson is installed.
@@ -122,6 +124,7 @@ impl Capability {
             Capability::Chromium => (is_installed("chromium"), "there is no program `chromium`"),
             Capability::Python => (is_installed("python3"), "there is no program `python3`"),
             Capability::Go => (is_installed("go"), "there is no program `go`"),
+            Capability::Tmux => (is_installed("tmux"), "there is no program `tmux`"),
             Capability::Cmake => (is_installed("cmake"), "there is no program `cmake`"),
             Capability::Meson => (is_installed("meson"), "there is no program `meson`"),
             Capability::Llvm => (

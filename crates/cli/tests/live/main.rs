@@ -18,4 +18,5 @@ mod run;
 mod slow;
 mod teams;
 mod terminal;
+mod top;
 mod waits;
