@@ -297,7 +297,7 @@ impl Top {
             who.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             state.is_usable = allowed.contains(*pe);
             state.is_known = topology.pes.contains(*pe);
-            state.busy = who.iter().map(|(cpu, _)| cpu).sum::<f64>().min(1.0);
+            state.busy = who.iter().fold(0.0, |sum, (cpu, _)| sum + cpu).min(1.0);
             state.history.push(state.busy);
             state.who = who.into_iter().map(|(_, thread)| thread).collect();
         }

@@ -34,7 +34,7 @@ impl Look {
             Role::Plain => (Color::Reset, Modifier::empty()),
             Role::Title => (Color::Reset, Modifier::BOLD),
             Role::Heading => (Color::Cyan, Modifier::BOLD),
-            Role::Quiet => (Color::DarkGray, Modifier::empty()),
+            Role::Quiet => (Color::Reset, Modifier::DIM),
             Role::Keys | Role::Selected => (Color::Reset, Modifier::REVERSED),
             Role::Busy => (Color::Green, Modifier::empty()),
             Role::Intensive => (Color::Yellow, Modifier::empty()),
