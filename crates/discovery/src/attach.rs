@@ -95,8 +95,8 @@ pub fn check(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     check_in(&Proc::own(), pid, own)
 }
 
-/// Returns the topmost of all processes that this one may look into, whose own processes are `own`: all others
-/// that it may look into run below one of them. Also those that another corewise places.
+/// Returns the topmost of all processes that this one may look into, whose own processes are `own`: all
+/// others that it may look into run below one of them. Also those that another corewise places.
 pub fn topmost(own: &[u32]) -> Result<Vec<Running>, ProcError> {
     let proc = Proc::own();
     let found = proc.processes()?.into_iter().filter_map(|pid| look_in(&proc, pid, own).ok());

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 /// Added to the report of a replay that does not ask what the run itself decided.
-const PLACEMENT_ALONE: &str = "not the policy, machine and parameters of the run: only the policy's \
+pub const PLACEMENT_ALONE: &str = "not the policy, machine and parameters of the run: only the policy's \
     placement is replayed, without a guard and without changes of waits";
 
 /// Run a policy over a recording: what it would have decided, or what it would have gained.

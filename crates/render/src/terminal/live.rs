@@ -1,9 +1,6 @@
 //! A terminal that a display has for itself: everything that was on it comes back at the end, also after a
 //! panic, and each time the display stops.
 
-use crate::top::{About, Key, Look, Screen, draw};
-use corewise_core::top::Top;
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -12,6 +9,7 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::crossterm::{execute, style};
 use ratatui::layout::Size;
+use ratatui::{Frame, Terminal};
 use std::io::{Error, IsTerminal, Result, Stdout, stdin, stdout};
 use std::time::Duration;
 
@@ -55,6 +53,44 @@ pub fn columns() -> Option<u16> {
     size.map(|(columns, _)| columns).filter(|columns| *columns > 0)
 }
 
+/// What a terminal can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Whether there are colours.
+    pub colors: bool,
+    /// Whether there are more characters than ASCII's.
+    pub unicode: bool,
+}
+
+/// A key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// A character.
+    Char(char),
+    /// A character with the control key.
+    Control(char),
+    /// Enter.
+    Enter,
+    /// Escape.
+    Escape,
+    /// Backspace.
+    Backspace,
+    /// Tab.
+    Tab,
+    /// Up.
+    Up,
+    /// Down.
+    Down,
+    /// Page up.
+    PageUp,
+    /// Page down.
+    PageDown,
+    /// Home.
+    Home,
+    /// End.
+    End,
+}
+
 /// The terminal of a display.
 pub struct LiveTerminal {
     terminal: Terminal<CrosstermBackend<Stdout>>,
@@ -81,10 +117,10 @@ impl LiveTerminal {
         self.terminal.size().ok() != self.size
     }
 
-    /// Draws the screen, in the size that the terminal has now.
-    pub fn draw(&mut self, top: &Top, screen: &Screen, about: &About) -> Result<()> {
+    /// Lets `draw` draw on the whole terminal, in the size that it has now.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Result<()> {
         self.size = self.terminal.size().ok();
-        self.terminal.draw(|frame| draw(frame, top, screen, about)).map(drop)
+        self.terminal.draw(draw).map(drop)
     }
 
     /// Returns the keys that were pressed since the last call.

@@ -19,16 +19,17 @@ use corewise_core::topology::DomainKind;
 use corewise_core::view::{Estimate, Source};
 
 const HELP: &str = "What this is
-  corewise top shows which threads run where, what they use, and why they are there. It only watches: it changes \
-nothing. A PE (processing element) is what Linux calls a CPU.
+  corewise top shows which threads run where, what they use, and why they are there. It only watches: it \
+changes nothing. A PE (processing element) is what Linux calls a CPU.
 What the columns mean
   CPU%: how much of one PE a thread or program took. 100 is a whole PE.
-  FPU%: in how many cycles floating-point work was in flight. Threads that use it much (FPU USE) disturb each other \
-where cores share a floating-point unit; those that use it little do not.
+  FPU%: in how many cycles floating-point work was in flight. Threads that use it much (FPU USE) disturb \
+each other where cores share a floating-point unit; those that use it little do not.
   SPIN%: how much of its time a thread only checked whether its wait is over.
   IPC: instructions per cycle. L2: misses of the second-level cache per 100 cycles.
   RUNNABLE: how many threads of a program ran or waited for a PE, on average.
-  PARALLEL: no (ST): hardly ever two threads at once; partly (PS): often one alone; yes (HP): nearly always several.
+  PARALLEL: no (ST): hardly ever two threads at once; partly (PS): often one alone; yes (HP): nearly \
+always several.
   LIMIT: compute or memory, whichever limits a program.
   PLACED, WHY: the PEs that corewise chose, or free. With --policy it shows what that policy would do.
 Keys
@@ -230,7 +231,7 @@ fn why(top: &Top, thread: &ThreadState) -> Vec<String> {
         }
         (None, Standing::LeftAlone) => "  A rule leaves it alone.".to_owned(),
         (None, Standing::StartsPrograms) => {
-            "  Its process starts programs, which would see only the PEs of a bound thread, so it is left alone."
+            "  Its process starts programs, which would see only its PEs if it were bound: it is left alone."
                 .to_owned()
         }
         (None, _) if top.policy.name == DEFAULT.name => {

@@ -1,18 +1,10 @@
 //! Colours and marks: what a terminal without colours or without Unicode shows says the same.
 
 use crate::terminal::is_invisible;
+use crate::terminal::live::Look;
 use corewise_core::top::History;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
-
-/// What a terminal can show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
-    /// Whether there are colours.
-    pub colors: bool,
-    /// Whether there are more characters than ASCII's.
-    pub unicode: bool,
-}
 
 /// What a piece of text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

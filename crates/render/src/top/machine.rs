@@ -5,8 +5,9 @@
 //! ones, and one line for the PEs of each of the smallest domains that are few enough. Domains are nested or
 //! disjoint, so brackets never cross.
 
-use super::look::{Look, Role, fit, fit_right};
+use super::look::{Role, fit, fit_right};
 use crate::terminal::Name;
+use crate::terminal::live::Look;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::top::{PeState, Top};

@@ -14,11 +14,11 @@ mod machine;
 mod screen;
 mod tables;
 
-pub use look::Look;
-pub use screen::{Effect, Focus, Key, Page, Screen, Sort};
+pub use screen::{Effect, Focus, Page, Screen, Sort};
 
 use crate::page::words::Share;
 use crate::terminal::Name;
+use crate::terminal::live::Look;
 use corewise_core::policy::DEFAULT;
 use corewise_core::report::Sources;
 use corewise_core::top::Top;
@@ -182,7 +182,7 @@ fn limits(about: &About) -> Option<String> {
     })
 }
 
-/// What the policy does, and what that has gained as far as it was measured; nothing if it leaves all to Linux.
+/// What the policy does, and what that has gained as far as it was measured; `None` if it leaves all to Linux.
 fn verdict(top: &Top, about: &About) -> Option<String> {
     let policy = &top.policy;
     if policy.name.is_empty() || policy.name == DEFAULT.name {

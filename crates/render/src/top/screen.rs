@@ -1,6 +1,7 @@
 //! What the user has chosen, and what each key changes.
 
 use super::tables;
+use crate::terminal::live::Key;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::top::Top;
 
@@ -9,35 +10,6 @@ const PAGE_LINES: usize = 10;
 
 /// The fastest and the slowest replay, as powers of two.
 const SPEEDS: std::ops::RangeInclusive<i32> = -4..=10;
-
-/// A key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    /// A character.
-    Char(char),
-    /// A character with the control key.
-    Control(char),
-    /// Enter.
-    Enter,
-    /// Escape.
-    Escape,
-    /// Backspace.
-    Backspace,
-    /// Tab.
-    Tab,
-    /// Up.
-    Up,
-    /// Down.
-    Down,
-    /// Page up.
-    PageUp,
-    /// Page down.
-    PageDown,
-    /// Home.
-    Home,
-    /// End.
-    End,
-}
 
 /// What a key asks of whoever runs the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

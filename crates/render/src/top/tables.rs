@@ -1,9 +1,10 @@
 //! The tables of applications and threads.
 
 use super::About;
-use super::look::{Look, Role, fit, fit_right};
+use super::look::{Role, fit, fit_right};
 use super::screen::{Focus, Screen, Sort, position};
 use crate::terminal::Name;
+use crate::terminal::live::Look;
 use corewise_core::classify::{FpuClass, IntensityClass, ParallelismClass};
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::Standing;

@@ -7,7 +7,7 @@ use corewise_core::plan::Action;
 use corewise_core::top::Top;
 use corewise_live::Onlooker;
 use corewise_render::terminal::live::LiveTerminal;
-use corewise_render::top::{About, Effect, Screen};
+use corewise_render::top::{About, Effect, Screen, draw};
 use corewise_sys::signals::stop_by_number;
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
@@ -91,7 +91,13 @@ impl Display {
     }
 
     fn try_turn(&mut self) -> Result<()> {
-        let Some(terminal) = &mut self.terminal else { return Ok(()) };
+        let Some(mut terminal) = self.terminal.take() else { return Ok(()) };
+        let result = self.turn_on(&mut terminal);
+        self.terminal = Some(terminal);
+        result
+    }
+
+    fn turn_on(&mut self, terminal: &mut LiveTerminal) -> Result<()> {
         for key in terminal.keys().context("cannot read keys")? {
             match self.screen.press(key, &self.top) {
                 Effect::Draw => {}
@@ -107,7 +113,8 @@ impl Display {
         self.is_old |= terminal.is_resized();
         let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= DRAWN_WITHIN);
         if self.is_old && is_due {
-            terminal.draw(&self.top, &self.screen, &self.about).context("cannot draw")?;
+            let Display { top, screen, about, .. } = &*self;
+            terminal.draw(|frame| draw(frame, top, screen, about)).context("cannot draw")?;
             (self.is_old, self.drawn) = (false, Some(Instant::now()));
         }
         Ok(())

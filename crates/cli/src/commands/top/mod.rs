@@ -1,5 +1,6 @@
 //! `corewise top`: a live display of who runs where, and why.
 
+use super::replay::PLACEMENT_ALONE;
 use super::{PolicyOptions, SourceOptions, ThisMachine, start_patiently};
 use crate::recording_file;
 use crate::session::attached::{self, Targets};
@@ -13,8 +14,8 @@ use corewise_core::world::control_loop;
 use corewise_discovery::Extent;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::terminal;
-use corewise_render::terminal::live::{self, Color};
-use corewise_render::top::{About, Look};
+use corewise_render::terminal::live::{self, Color, Look};
+use corewise_render::top::About;
 use corewise_sys::launch::Output;
 use display::{Display, Looker, Shared};
 use once::{Last, Once};
@@ -34,8 +35,8 @@ const COLUMNS: u16 = 120;
 /// Show who runs where, and why, live.
 ///
 /// Draws the PEs as what they share, with the programs and threads that run on them: what they use, how
-/// parallel they are, and where a policy has them. It only watches and changes nothing; with --policy it shows
-/// what that policy would do. Without targets it shows all programs of this user, and to root all of the
+/// parallel they are, and where a policy has them. It only watches and changes nothing; with --policy it
+/// shows what that policy would do. Without targets it shows all programs of this user, and to root all of the
 /// machine. Press ? for help.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("targets").multiple(true).conflicts_with("replay")))]
@@ -43,8 +44,8 @@ pub struct Top {
     /// Only these processes and their descendants
     #[arg(value_name = "PID", value_delimiter = ',', group = "targets")]
     pids: Vec<u32>,
-    /// Only the processes of a control group (version 2) and its descendants; its directory, or its path as in
-    /// /proc/PID/cgroup
+    /// Only the processes of a control group (version 2) and its descendants; its directory, or its path as
+    /// in /proc/PID/cgroup
     #[arg(long, value_name = "PATH", group = "targets")]
     cgroup: Vec<String>,
     /// Only a running systemd unit (NAME.service, NAME.scope, NAME.slice)
@@ -160,11 +161,15 @@ impl Top {
 
     /// Shows a recording. What the run decided is replayed unchanged if no other policy is named.
     fn replay(self, file: &Path, look: Look) -> Result<()> {
+        if !self.machine.is_as_found() {
+            bail!("--profile, --fast and --fpu-modules describe this machine; a recording has its own");
+        }
         let recording = recording_file::read(file)?;
-        let about = about_recording(&recording, file, look);
+        let mut about = about_recording(&recording, file, look);
         let policy = self.policy.policy_or(policy_of(&recording), &start_patiently)?;
         let question = Question { machine: None, policy, fpu_threshold: self.policy.fpu_threshold() };
         let mut replay = recording.replay(question);
+        about.notes.extend((!replay.is_of_the_run).then(|| PLACEMENT_ALONE.to_owned()));
         if self.once {
             let mut last = Last::default();
             let Ok(()) = control_loop(&mut replay.world, &mut replay.engine, |input, actions, engine| {
@@ -188,8 +193,8 @@ impl Top {
     }
 }
 
-/// Returns the policy of a recorded run. The command of one is not started: whoever made the file would decide
-/// what runs here.
+/// Returns the policy of a recorded run. The command of one is not started: whoever made the file would
+/// decide what runs here.
 fn policy_of(recording: &Recording) -> PolicySpec {
     let name = recording.header.decider.as_ref().map(|decider| decider.policy.parse::<PolicySpec>());
     let takes_command = |spec: &PolicySpec| {
