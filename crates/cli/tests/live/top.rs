@@ -156,6 +156,24 @@ fn it_gives_the_terminal_back_when_it_stops_or_is_ended() {
     terminal.is_back();
 }
 
+/// Also where it has been started to ignore the signal for that.
+#[test]
+fn it_ends_when_the_terminal_is_gone() {
+    needs!(Tmux);
+    let program = Program::start(&["600", "int"]);
+    let terminal = Terminal::start();
+    terminal.enter("trap '' HUP");
+    terminal.top("", &format!("--interval 250ms {}", program.pid()));
+    terminal.shows("burn/int");
+    let runs = || {
+        let find = format!("pgrep -f 'top --interval 250ms {}$'", program.pid());
+        Command::new("bash").args(["-c", &find]).output().unwrap().status.success()
+    };
+    assert!(runs());
+    terminal.tmux(&["kill-server"]);
+    wait_for(|| (!runs()).then_some(()));
+}
+
 fn recorded() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("run.cwr");

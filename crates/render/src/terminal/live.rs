@@ -1,17 +1,18 @@
 //! A terminal that a display has for itself: everything that was on it comes back at the end, also after a
 //! panic, and each time the display stops.
 
+use super::keys::{Key, Keyboard};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{execute, style};
 use ratatui::layout::Size;
 use ratatui::{Frame, Terminal};
-use std::io::{Error, IsTerminal, Result, Stdout, stdin, stdout};
-use std::time::Duration;
+use std::fs::File;
+use std::io::{Error, ErrorKind, IsTerminal, Read, Result, Stdout, stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// When output has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,39 +63,12 @@ pub struct Look {
     pub unicode: bool,
 }
 
-/// A key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    /// A character.
-    Char(char),
-    /// A character with the control key.
-    Control(char),
-    /// Enter.
-    Enter,
-    /// Escape.
-    Escape,
-    /// Backspace.
-    Backspace,
-    /// Tab.
-    Tab,
-    /// Up.
-    Up,
-    /// Down.
-    Down,
-    /// Page up.
-    PageUp,
-    /// Page down.
-    PageDown,
-    /// Home.
-    Home,
-    /// End.
-    End,
-}
-
 /// The terminal of a display.
 pub struct LiveTerminal {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     size: Option<Size>,
+    input: File,
+    keyboard: Keyboard,
 }
 
 impl LiveTerminal {
@@ -107,9 +81,11 @@ impl LiveTerminal {
             give_back();
             before(panic);
         }));
+        // Not the buffered one: what it has read already, no descriptor tells.
+        let input = File::from(stdin().as_fd().try_clone_to_owned()?);
         take_over()?;
         let terminal = Terminal::new(CrosstermBackend::new(stdout())).inspect_err(|_| give_back())?;
-        Ok(LiveTerminal { terminal, size: None })
+        Ok(LiveTerminal { terminal, size: None, input, keyboard: Keyboard::default() })
     }
 
     /// Returns whether the terminal has another size than when it was drawn.
@@ -123,15 +99,18 @@ impl LiveTerminal {
         self.terminal.draw(draw).map(drop)
     }
 
-    /// Returns the keys that were pressed since the last call.
+    /// Returns the descriptor that is readable when a key was pressed, or the terminal is gone.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.input.as_fd()
+    }
+
+    /// Waits for keys and returns them. A terminal that is gone is an error.
     pub fn keys(&mut self) -> Result<Vec<Key>> {
-        let mut keys = Vec::new();
-        while event::poll(Duration::ZERO)? {
-            if let Event::Key(pressed) = event::read()? {
-                keys.extend(key(pressed));
-            }
+        let mut bytes = [0; 1024];
+        match self.input.read(&mut bytes)? {
+            0 => Err(Error::new(ErrorKind::UnexpectedEof, "the terminal is gone")),
+            length => Ok(self.keyboard.take(&bytes[..length])),
         }
-        Ok(keys)
     }
 
     /// Gives the terminal back while `stop` lasts.
@@ -158,27 +137,6 @@ fn take_over() -> Result<()> {
 fn give_back() {
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
-}
-
-fn key(pressed: KeyEvent) -> Option<Key> {
-    if pressed.kind == KeyEventKind::Release {
-        return None;
-    }
-    Some(match pressed.code {
-        KeyCode::Char(c) if pressed.modifiers.contains(KeyModifiers::CONTROL) => Key::Control(c),
-        KeyCode::Char(c) => Key::Char(c),
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        KeyCode::Tab | KeyCode::BackTab => Key::Tab,
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

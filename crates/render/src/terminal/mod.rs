@@ -4,6 +4,7 @@
 //! control the terminal, and names with line feeds could forge lines of output. So everything that is printed
 //! passes through [`printable`], and names are wrapped in [`Name`].
 
+pub mod keys;
 pub mod live;
 pub mod progress;
 

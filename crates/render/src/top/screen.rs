@@ -1,7 +1,7 @@
 //! What the user has chosen, and what each key changes.
 
 use super::tables;
-use crate::terminal::live::Key;
+use crate::terminal::keys::Key;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::top::Top;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::terminal::live::Key;
+use crate::terminal::keys::Key;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::{AppId, PeId, ThreadId};

@@ -9,6 +9,7 @@ use corewise_live::Onlooker;
 use corewise_render::terminal::live::LiveTerminal;
 use corewise_render::top::{About, Effect, Screen, draw};
 use corewise_sys::signals::stop_by_number;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::io::{Stdin, stdin};
@@ -98,7 +99,11 @@ impl Display {
     }
 
     fn turn_on(&mut self, terminal: &mut LiveTerminal) -> Result<()> {
-        for key in terminal.keys().context("cannot read keys")? {
+        let mut keys = Vec::new();
+        while is_readable(terminal) {
+            keys.extend(terminal.keys().context("cannot read keys")?);
+        }
+        for key in keys {
             match self.screen.press(key, &self.top) {
                 Effect::Draw => {}
                 Effect::Quit => self.is_over = true,
@@ -125,6 +130,12 @@ impl Display {
         self.terminal = None;
         self.failure.take()
     }
+}
+
+/// Returns whether there are keys, or the terminal is gone.
+fn is_readable(terminal: &LiveTerminal) -> bool {
+    let mut descriptors = [PollFd::new(terminal.fd(), PollFlags::POLLIN)];
+    poll(&mut descriptors, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
 /// The display as an onlooker of the live world.
