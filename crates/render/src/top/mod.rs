@@ -182,7 +182,7 @@ fn limits(about: &About) -> Option<String> {
     })
 }
 
-/// What the policy does, and what that has gained as far as it was measured; `None` if it leaves all to Linux.
+/// What the policy does, and what that has gained as it was measured; `None` if it leaves all to Linux.
 fn verdict(top: &Top, about: &About) -> Option<String> {
     let policy = &top.policy;
     if policy.name.is_empty() || policy.name == DEFAULT.name {

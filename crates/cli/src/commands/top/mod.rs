@@ -36,8 +36,8 @@ const COLUMNS: u16 = 120;
 ///
 /// Draws the PEs as what they share, with the programs and threads that run on them: what they use, how
 /// parallel they are, and where a policy has them. It only watches and changes nothing; with --policy it
-/// shows what that policy would do. Without targets it shows all programs of this user, and to root all of the
-/// machine. Press ? for help.
+/// shows what that policy would do. Without targets it shows all programs of this user, and to root all of
+/// the machine. Press ? for help.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("targets").multiple(true).conflicts_with("replay")))]
 pub struct Top {
@@ -139,7 +139,7 @@ impl Top {
             let printed = Rc::new(RefCell::new(String::new()));
             let shown = Rc::clone(&printed);
             attached::watch_only(request, &targets, |sources, notes| {
-                Once::new(about(sources, notes), shown)
+                Ok(Once::begin(about(sources, notes), shown))
             })?;
             return Ok(terminal::print(&printed.borrow())?);
         }
@@ -178,14 +178,13 @@ impl Top {
             return Ok(terminal::print(&last.text(&about))?);
         }
         let shared = Rc::new(RefCell::new(Display::open(about)?));
-        let played = Played::new(replay.world, Rc::clone(&shared)).and_then(|mut played| {
+        let played = Played::new(replay.world, Rc::clone(&shared)).map(|mut played| {
             let clock = played.clock();
             let Ok(()) = control_loop(&mut played, &mut replay.engine, |input, actions, engine| {
                 clock.borrow_mut().play_until(input.at());
                 shared.borrow_mut().take(input, actions, engine);
             });
             clock.borrow_mut().play_on();
-            Ok(())
         });
         let failure = shared.borrow_mut().close();
         played?;

@@ -1,7 +1,6 @@
 //! One screen as text, for scripts.
 
 use super::COLUMNS;
-use anyhow::Result;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
@@ -14,15 +13,15 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// What sees each round of the loop.
+type See = dyn FnMut(&Input, &[Action], &Engine);
+
 /// Ends the world after the first observation.
 pub struct Once(Rc<Cell<bool>>);
 
 impl Once {
     /// Creates it, with what writes the first observation to `shown`.
-    pub fn new(
-        about: About,
-        shown: Rc<RefCell<String>>,
-    ) -> Result<(Box<dyn Onlooker>, impl FnMut(&Input, &[Action], &Engine))> {
+    pub fn begin(about: About, shown: Rc<RefCell<String>>) -> (Box<dyn Onlooker>, Box<See>) {
         let is_over = Rc::new(Cell::new(false));
         let (once, mut top) = (Once(Rc::clone(&is_over)), Top::default());
         let see = move |input: &Input, actions: &[Action], engine: &Engine| {
@@ -35,7 +34,7 @@ impl Once {
                 is_over.set(true);
             }
         };
-        Ok((Box::new(once), see))
+        (Box::new(once), Box::new(see))
     }
 }
 
