@@ -11,6 +11,7 @@ pub mod library;
 pub mod lines;
 pub mod mapped_file;
 pub mod names;
+pub mod openmp;
 pub mod printed;
 pub mod snippet;
 pub mod space;

@@ -187,6 +187,16 @@ pub fn runnable_share(earlier_wanted_ns: u64, later: &ThreadReading, interval: D
     (wanted_ns(later).saturating_sub(earlier_wanted_ns) as f64 / interval_ns).min(1.0)
 }
 
+/// Returns the share of an interval in which a thread wanted a PE and did not spin, 0..1.
+pub fn working_share(earlier: Option<&ThreadReading>, later: &ThreadReading, interval: Duration) -> f64 {
+    let wanted = runnable_share(earlier.map_or(0, wanted_ns), later, interval);
+    let counters = later.counters.as_ref();
+    let usage = counters.map(|now| Usage::between(earlier.and_then(|before| before.counters.as_ref()), now));
+    let spin = usage.and_then(|usage| usage.spin).map_or(0.0, |spin| spin.value);
+    let ran_ns = later.cpu_ns.saturating_sub(earlier.map_or(0, |before| before.cpu_ns)) as f64;
+    (wanted - spin * ran_ns / interval.as_nanos().max(1) as f64).max(0.0)
+}
+
 impl ApplicationView {
     /// Returns what an application did between two readings `interval` apart, or since its start without
     /// `earlier`.

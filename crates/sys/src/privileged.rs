@@ -14,7 +14,7 @@ pub fn gained(command: &OsStr) -> Option<&'static str> {
     if geteuid().is_root() {
         return None;
     }
-    let path = find(command, std::env::var_os("PATH")?.as_os_str())?;
+    let path = file_of(command)?;
     let file = path.metadata().ok()?;
     match file.mode() {
         mode if mode & libc::S_ISUID != 0 && file.uid() != geteuid().as_raw() => Some("setuid"),
@@ -32,6 +32,11 @@ pub const SYS_NICE: u64 = 1 << 23;
 /// Returns the capabilities of this process, one bit each; none if `proc` cannot be read.
 pub fn effective(proc: &Proc) -> u64 {
     proc.own_status().bits("CapEff").unwrap_or(0)
+}
+
+/// Returns the file that a command executes.
+pub fn file_of(command: &OsStr) -> Option<PathBuf> {
+    find(command, std::env::var_os("PATH")?.as_os_str())
 }
 
 /// Returns the file that `execvp(3)` executes.

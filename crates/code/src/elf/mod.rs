@@ -187,6 +187,13 @@ impl ElfFile {
         found
     }
 
+    /// The names of the functions and variables that it takes from libraries.
+    pub fn imports(&self) -> Vec<String> {
+        let Ok(object) = self.content.object() else { return Vec::new() };
+        let imported = object.dynamic_symbols().filter(Symbol::is_undefined);
+        imported.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
+    }
+
     /// Whether it has a section of this name.
     pub fn has_section(&self, name: &str) -> bool {
         self.section(name, 0).is_some()

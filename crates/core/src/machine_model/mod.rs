@@ -20,6 +20,7 @@
 //! distance. Policies see fixed clocks: the effect of busy neighbours on them ([`power`]) is known to the
 //! simulator only.
 
+use crate::classify::CONFIDENCE_MIN;
 use crate::ids::PeId;
 use crate::profile::{MachineProfile, Resource};
 use crate::topology::{CpuKind, Domain, DomainKind, Topology};
@@ -237,6 +238,14 @@ impl MachineModel {
         let known = self.topology.pes.contains(pe);
         let pe = self.pes.get(pe.0 as usize).filter(|_| known)?;
         Some(Figure { value: pe.speed, confidence: pe.speed_confidence, source: pe.speed_source })
+    }
+
+    /// Returns the speed of a PE relative to the fastest, as measured or else as the machine reports it;
+    /// `None` if it is not known well enough for a decision.
+    pub fn known_speed(&self, pe: PeId) -> Option<f64> {
+        let measured = self.speed(pe).filter(|speed| speed.confidence >= CONFIDENCE_MIN);
+        let kind = || self.topology.kinds.iter().find(|kind| kind.pes.contains(pe));
+        measured.map(|speed| speed.value).or_else(|| Some(kind()?.speed.as_ref()?.relative()))
     }
 
     /// Returns the mean speed of a kind of PE, with the confidence of its least certain PE; `None` if the

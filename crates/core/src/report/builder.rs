@@ -3,6 +3,7 @@
 use super::applications::Applications;
 use super::timeline::TimelineBuilder;
 use super::totals::Totals;
+use super::uneven::Uneven;
 use super::{
     Binding, ChangedProgram, Decision, Host, Overhead, PeKind, RanOn, Report, Shared, Sources, ThreadGroup,
     ThreadReport, WaitsReport, headline, ran_on,
@@ -17,7 +18,8 @@ use crate::observe::{
 use crate::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use crate::stats::{median, quantile};
 use crate::time::Time;
-use crate::view::Usage;
+use crate::topology::Topology;
+use crate::view::{Usage, working_share};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +74,7 @@ pub struct ReportBuilder {
     decisions: VecDeque<Decision>,
     decisions_left_out: usize,
     timeline: TimelineBuilder,
+    uneven: Uneven,
     /// Decisions without an outcome yet: the thread and kind of setting, and the decision's number.
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     /// The processes whose waits were changed, by the kind of change.
@@ -147,8 +150,10 @@ impl ReportBuilder {
         let programs = observation.programs.iter();
         self.programs.extend(programs.map(|program| (program.leader.tid, program.clone())));
         for reading in &observation.threads {
+            self.take_share(reading, engine.topology(), observation.at);
             self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
         }
+        self.uneven.end_step(observation.at.since(self.last));
         self.timeline.take_applications(&observation.applications, observation.at);
         let ended = |program: &Program| self.lives.get(&program.leader).is_some_and(|life| life.last.ended);
         self.programs.retain(|_, program| !ended(program));
@@ -180,6 +185,15 @@ impl ReportBuilder {
                 | Event::Process(_) => {}
             }
         }
+    }
+
+    /// Takes in what a thread worked since the last observation, on a machine with several kinds of PEs.
+    fn take_share(&mut self, reading: &ThreadReading, topology: &Topology, at: Time) {
+        let fastest = topology.kinds.first().filter(|_| topology.kinds.len() > 1);
+        let Some((pe, fastest)) = reading.last_pe.zip(fastest) else { return };
+        let before = self.lives.get(&reading.thread).map(|life| &life.last);
+        let share = working_share(before, reading, at.since(self.last));
+        self.uneven.take(reading.app, fastest.pes.contains(pe), share);
     }
 
     fn take_reading(&mut self, reading: &ThreadReading, class: FpuClass, at: Time) {
@@ -308,6 +322,7 @@ impl ReportBuilder {
 
     /// Counts an application with another one from now on.
     fn fold(&mut self, app: AppId, into: AppId) {
+        self.uneven.forget(app);
         let totals = self.totals.remove(&app);
         totals.into_iter().for_each(|totals| self.totals.entry(into).or_default().join(&totals));
         self.lives.values_mut().filter(|life| life.last.app == app).for_each(|life| life.last.app = into);
@@ -362,6 +377,7 @@ impl ReportBuilder {
                 .notes
                 .into_iter()
                 .chain(self.applications.note())
+                .chain(self.uneven.notes(engine.machine(), |app| self.applications.name(app)))
                 .chain(engine.notes())
                 .collect(),
         };
@@ -391,6 +407,8 @@ impl ReportBuilder {
             shortened_processes: cured(SettingKind::SpinCount),
             processes_in_turns: cured(SettingKind::Turns),
             team_size: None,
+            team_pes: None,
+            schedule: None,
             guard: None,
         }
     }

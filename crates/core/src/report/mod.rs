@@ -11,6 +11,7 @@ mod headline;
 mod ran_on;
 pub mod timeline;
 mod totals;
+mod uneven;
 
 pub use builder::{Circumstances, ReportBuilder};
 pub use headline::{Headline, headline, headline_of_unwatched};
@@ -100,6 +101,12 @@ pub struct WaitsReport {
     /// libraries chose.
     #[serde(default)]
     pub team_size: Option<u32>,
+    /// The PEs that corewise chose for these teams (`OMP_PLACES`); `null` if they may use all.
+    #[serde(default)]
+    pub team_pes: Option<CpuSet>,
+    /// How corewise asked for parts of loops to be handed out (`OMP_SCHEDULE`); `null` if it did not.
+    #[serde(default)]
+    pub schedule: Option<Cow<'static, str>>,
     /// The effect of these changes as measured by the guard; `null` without a guard or changes.
     #[serde(default)]
     pub guard: Option<WaitsFindings>,

@@ -17,7 +17,16 @@
 //! threadpoolctl, and with it scikit-learn, saves the present size and restores it later: a program would
 //! keep a reduced one for good.
 //!
-//! Limits. What comes later is not known: a program keeps its size when others end, and when more begin.
+//! *Fast and slow PEs.* A loop in equal parts, one for each thread, ends with the part on the slowest PE, so a
+//! team on the `k` fastest PEs does `k` times the work of the slowest of them. [`fastest`] takes the `k` for
+//! which that is most: six fast PEs beside four of half their speed do more without these, four beside twelve
+//! do not (Saez et al., arXiv 2402.07664, divide the loop itself by speeds, which only its library can).
+//!
+//! Limits. What comes later is not known: a program keeps its size when others end, and when more begin. A
+//! loop whose parts are handed out as threads ask for them is best on all PEs: the caller must know which.
+
+use crate::cpuset::CpuSet;
+use crate::ids::PeId;
 
 /// Returns the number of threads for a program on so many PEs, of whose time its quota permits so many,
 /// beside other programs with so many threads each that want a PE.
@@ -25,6 +34,19 @@ pub fn size(pes: usize, quota: Option<f64>, others: &[usize]) -> usize {
     let share = fair_share(pes, others);
     let permitted = quota.map_or(share, |quota| share.min(quota));
     (permitted.round() as usize).max(1)
+}
+
+/// Returns on which of these PEs a loop in equal parts ends first; `None` if it does so on all of them, or if
+/// the speed of any is not known. Speeds are multiples of any unit.
+pub fn fastest(pes: &CpuSet, speed: impl Fn(PeId) -> Option<f64>) -> Option<CpuSet> {
+    let known = pes.iter().map(|pe| Some((speed(pe)?, pe)));
+    let mut fastest_first: Vec<(f64, PeId)> = known.collect::<Option<_>>()?;
+    fastest_first.sort_by(|a, b| b.0.total_cmp(&a.0));
+    // Of equals the last is taken, which is the larger team.
+    let work = (1u32..).zip(&fastest_first).map(|(count, (slowest, _))| (f64::from(count) * slowest, count));
+    let (_, count) = work.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let team: CpuSet = fastest_first.iter().take(count as usize).map(|(_, pe)| *pe).collect();
+    (team != *pes).then_some(team)
 }
 
 /// The PEs that are left for one more program that wants all of them.
@@ -61,6 +83,31 @@ mod tests {
         check(2, &[1], 1);
         check(2, &[1, 1, 1, 1], 1);
         check(1, &[], 1);
+    }
+
+    #[test]
+    fn a_team_leaves_slow_pes_out_where_they_cost_more_than_they_do() {
+        let check = |fast: u32, slow: u32, speed: f64, expected: Option<u32>| {
+            let of = |pe: PeId| Some(if pe.0 < fast { 1.0 } else { speed });
+            let found = fastest(&CpuSet::first_n(fast + slow), of);
+            assert_eq!(found, expected.map(CpuSet::first_n), "{fast} fast, {slow} at {speed}");
+        };
+        check(6, 4, 0.5, Some(6));
+        check(4, 12, 0.5, None);
+        check(8, 8, 0.6, None);
+        check(8, 8, 0.4, Some(8));
+        check(1, 1, 0.5, None); // As good, and others may need the threads.
+        check(8, 0, 0.5, None);
+    }
+
+    #[test]
+    fn of_three_kinds_the_best_team_may_hold_two_and_without_speeds_it_holds_all() {
+        let speeds = [0.3, 1.0, 0.8, 0.8, 0.3];
+        let pes = CpuSet::first_n(5);
+        let found = fastest(&pes, |pe| Some(speeds[pe.0 as usize]));
+        assert_eq!(found, Some("1-3".parse().unwrap()));
+        assert_eq!(fastest(&pes, |pe| (pe.0 > 0).then_some(1.0)), None);
+        assert_eq!(fastest(&CpuSet::new(), |_| None), None);
     }
 
     #[test]
