@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::{self, libgomp};
+use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::Target;
@@ -44,6 +45,7 @@ mod watch;
 
 use command_cpu::CommandCpu;
 use sources::{Attached, attach, discover};
+use team_size::Teams;
 use watch::Watch;
 
 /// The parameters of a session.
@@ -66,8 +68,8 @@ pub struct SessionRequest {
     pub applications: discovery::Extent,
     /// Whether threads may be bound.
     pub act: bool,
-    /// The size of thread teams that the command is started with; `None` leaves it to the libraries.
-    pub team_size: Option<u32>,
+    /// The thread teams that the command is started with.
+    pub teams: Teams,
     /// Where the command's standard output goes.
     pub output: Output,
     /// Where to write a recording, if requested.
@@ -106,6 +108,13 @@ impl Machine {
         Ok(self.model.get_or_init(|| model))
     }
 
+    /// Returns the model, if some of these PEs are of another kind than the others.
+    fn of_several_kinds(&self, pes: &CpuSet) -> Option<&MachineModel> {
+        let model = if self.is_of_one_kind() { None } else { self.model().ok() }?;
+        let kinds = model.topology.kinds.iter().filter(|kind| kind.pes.intersects(pes));
+        (kinds.count() > 1).then_some(model)
+    }
+
     /// Returns whether its PEs are of one kind, by what is known instantly.
     fn is_of_one_kind(&self) -> bool {
         self.model.get().map_or_else(topology::is_of_one_kind, |model| model.topology.kinds.len() <= 1)
@@ -129,8 +138,7 @@ impl SessionRequest {
                 "the command has {name}={value}, by which its spin count is found (--waits off avoids it)"
             )
         }));
-        let team_size = self.team_size.map(|size| (team_size::VARIABLE, size.to_string()));
-        [environment::placed()].into_iter().chain(spin_count).chain(team_size).collect()
+        [environment::placed()].into_iter().chain(spin_count).chain(self.teams.variables()).collect()
     }
 
     fn words(&self) -> Vec<String> {

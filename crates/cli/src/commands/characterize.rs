@@ -1,6 +1,7 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
 use super::{SourceOptions, ThisMachine};
+use crate::session::team_size::Teams;
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use anyhow::{Result, bail};
 use corewise_core::engine::EngineConfig;
@@ -47,7 +48,7 @@ impl Characterize {
             // The class is the whole command's.
             applications: Extent::Command,
             act: false,
-            team_size: None,
+            teams: Teams::default(),
             output: Output::ToStandardError,
             record: None,
             wait: self.wait,

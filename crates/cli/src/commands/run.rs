@@ -2,13 +2,14 @@
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::session::attached::{self, Targets};
-use crate::session::{self, Ended, Knowledge, Machine, SessionRequest, team_size};
+use crate::session::team_size::{Subject, Teams};
+use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use crate::{report_file, whole_file};
 use anyhow::{Result, bail};
 use corewise_binding::actuators;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy::Claims;
-use corewise_core::report::{WaitsReport, headline_of_unwatched};
+use corewise_core::report::headline_of_unwatched;
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Mitigations;
 use corewise_discovery::Extent;
@@ -82,7 +83,8 @@ pub struct Run {
     waits: Waits,
     /// Start the command with thread teams of its fair share of the PEs (OMP_NUM_THREADS), which a CPU quota
     /// and programs that run at that moment make smaller; it keeps that size, and all its children inherit
-    /// it. Sums of floating-point numbers may be rounded differently than with larger teams
+    /// it. On machines with fast and slow PEs also with what suits OpenMP loops there (OMP_PLACES,
+    /// OMP_SCHEDULE; docs/team-size.md). Sums of floating-point numbers may be rounded differently
     #[arg(long, conflicts_with = "running")]
     adapt_team: bool,
     /// Try each placement on the running program, keep it if the program makes faster progress and revert it
@@ -182,12 +184,16 @@ impl Run {
         let mut notes = Vec::new();
         let config = self.config(policy.name(), &mut notes)?;
         let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
-        let team_size = may_choose.then(|| team_size::choose(&mut notes)).flatten();
+        let machine = Machine::of(self.machine)?;
+        let named = is_placed.then(|| policy.name());
+        let subject = Subject { command: &self.command, machine: &machine, policy: named };
+        let chosen = may_choose.then(|| Teams::choose(&subject, &mut notes));
+        let teams = chosen.unwrap_or_default();
         let request = SessionRequest {
             command: self.command,
-            machine: Machine::of(self.machine)?,
+            machine,
             act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
-            team_size,
+            teams: teams.clone(),
             policy,
             policy_keeper: keeper.get(),
             config,
@@ -207,12 +213,12 @@ impl Run {
         };
         let report = match knowledge {
             Knowledge::Report(mut report) => {
-                report.waits.team_size = team_size;
+                report.waits = teams.added_to(report.waits);
                 report.notes.append(&mut notes);
                 report
             }
             Knowledge::Unwatched { why, waits, wall, cpu } => {
-                let waits = WaitsReport { team_size, ..waits };
+                let waits = teams.added_to(waits);
                 if !self.quiet {
                     report_core_dump(exit_status);
                     let headline = headline_of_unwatched(&waits, why);

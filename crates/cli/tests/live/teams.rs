@@ -84,6 +84,76 @@ fn a_choice_of_the_user_stays_and_is_named() {
     }
 }
 
+/// A program that prints `OMP_SCHEDULE`, and imports this function as compilers make it do.
+fn importing(directory: &Path, function: &str) -> PathBuf {
+    let compile = |name: &str, source: &str, options: &[&str]| {
+        let (from, to) = (directory.join(format!("{name}.c")), directory.join(name));
+        std::fs::write(&from, source).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.arg(from).arg("-o").arg(&to).arg(format!("-Wl,-rpath,{}", directory.display()));
+        assert!(compiler.args(options).status().unwrap().success());
+        to
+    };
+    let library = compile(
+        &format!("lib{function}.so"),
+        &format!("void __kmpc_fork_call(void) {{}} void {function}(void) {{}}"),
+        &["-shared", "-fPIC"],
+    );
+    let program = format!(
+        "#include <stdio.h>\n#include <stdlib.h>\nvoid __kmpc_fork_call(void); void {function}(void);\n\
+         int main(void) {{ __kmpc_fork_call(); {function}(); const char *set = getenv(\"OMP_SCHEDULE\");\n\
+         puts(set ? set : \"unset\"); }}"
+    );
+    compile(&format!("with-{function}"), &program, &[library.to_str().unwrap()])
+}
+
+#[test]
+fn a_schedule_is_set_on_uneven_pes_only_for_loops_that_ask_for_one_and_never_over_the_users() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let asks = importing(directory.path(), "__kmpc_dispatch_init_4");
+    let is_static = importing(directory.path(), "__kmpc_for_static_init_4");
+    let uneven = &["--fast", "0"][..];
+    let said = |options: &[&str], variables: &[(&str, &str)], program: &Path| {
+        let mut command = run(options, variables, &[program.to_str().unwrap()]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (text(&output.stdout).to_owned(), text(&output.stderr).to_owned())
+    };
+    let (schedule, closing) = said(uneven, &[], &asks);
+    assert_eq!(schedule, "guided", "{closing}");
+    assert!(
+        closing.contains("started the command with") && closing.contains("OMP_SCHEDULE=guided"),
+        "{closing}"
+    );
+    for (options, variables, program, expected) in [
+        (uneven, &[("OMP_SCHEDULE", "static")][..], &asks, "static"),
+        (uneven, &[], &is_static, "unset"),
+        (&[], &[], &asks, "unset"),
+        (&["--fast", "0", "--dry-run"], &[], &asks, "unset"),
+    ] {
+        let (schedule, closing) = said(options, variables, program);
+        assert_eq!(schedule, expected, "{options:?} {variables:?}: {closing}");
+        assert!(!closing.contains("OMP_SCHEDULE"), "{closing}");
+    }
+}
+
+#[test]
+fn how_much_slower_pes_are_must_be_known_before_a_team_leaves_them_out() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let program = importing(directory.path(), "__kmpc_for_static_init_4");
+    let report = directory.path().join("report.json");
+    let options = ["--fast", "0", "--report", report.to_str().unwrap()];
+    let output = run(&options, &[], &[program.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert!(report["waits"]["team_pes"].is_null(), "{report}");
+    // Beside others it has a smaller team, wherever that runs.
+    let whole_machine = report["waits"]["team_size"].is_null();
+    assert_eq!(report["notes"].to_string().contains("how much slower they are"), whole_machine, "{report}");
+}
+
 /// It has asked already.
 #[test]
 fn the_teams_of_a_running_program_cannot_be_adapted() {

@@ -75,15 +75,30 @@ fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
         };
         did.push(format!("{verb} {whom} {what}"));
     }
-    if let Some(size) = waits.team_size {
-        let threads = if size == 1 { "1 thread".to_owned() } else { format!("{size} threads") };
-        let team = format!("started the command with teams of {threads}, for the CPUs that it could have");
-        did.insert(0, format!("{team} (sums may be rounded differently)"));
-    }
+    did.splice(0..0, start(waits));
     let last = did.pop()?;
     let did = if did.is_empty() { last } else { format!("{} and {last}", did.join(", ")) };
     let spun = spinning.map(|share| format!(" ({:.0} % of the CPU time was spent spinning)", 100.0 * share));
     Some(did + &spun.unwrap_or_default())
+}
+
+/// How the command was started.
+fn start(waits: &WaitsReport) -> Option<String> {
+    let team = waits.team_size.map(|size| {
+        let threads = if size == 1 { "1 thread".to_owned() } else { format!("{size} threads") };
+        let which = match &waits.team_pes {
+            Some(pes) => format!("on the fast CPUs {pes}, as loops in equal parts end sooner there"),
+            None => "for the CPUs that it could have".to_owned(),
+        };
+        format!("teams of {threads}, {which}")
+    });
+    let schedule = waits.schedule.as_ref();
+    let schedule = schedule.map(|how| {
+        format!("OMP_SCHEDULE={how}, so that slow CPUs get smaller parts of loops with schedule(runtime)")
+    });
+    let with: Vec<String> = team.into_iter().chain(schedule).collect();
+    let with = (!with.is_empty()).then(|| with.join(", and "))?;
+    Some(format!("started the command with {with} (sums may be rounded differently)"))
 }
 
 /// The programs to which some processes belong, by name.

@@ -443,7 +443,20 @@ fn waits(report: &Report) -> Vec<String> {
              rounded differently than with more."
         )
     });
-    spun.into_iter().chain(changes).chain(found).chain(team).collect()
+    let pes = waits.team_pes.as_ref().map(|pes| {
+        format!(
+            "These threads had the PEs {pes} (OMP_PLACES): the program's loops have equal parts, and end sooner \
+             without the slower PEs."
+        )
+    });
+    let schedule = waits.schedule.as_ref().map(|how| {
+        format!(
+            "Loops with schedule(runtime) were divided by OMP_SCHEDULE={how}, so that slow PEs get smaller \
+             parts; sums may be rounded differently."
+        )
+    });
+    let start = [team, pes, schedule].into_iter().flatten();
+    spun.into_iter().chain(changes).chain(found).chain(start).collect()
 }
 
 #[cfg(test)]

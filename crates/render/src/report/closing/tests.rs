@@ -82,6 +82,11 @@ fn changed_waits() -> Vec<(&'static str, String)> {
             }),
         ),
         ("a smaller team", run(&|r| r.waits.team_size = Some(3))),
+        (
+            "a team of fast PEs",
+            run(&|r| (r.waits.team_size, r.waits.team_pes) = (Some(6), Some("0-5".parse().unwrap()))),
+        ),
+        ("a schedule", run(&|r| r.waits.schedule = Some("guided".into()))),
     ]
 }
 
