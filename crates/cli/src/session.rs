@@ -170,7 +170,7 @@ pub enum Knowledge {
         /// Why not.
         why: &'static str,
         /// What was done about its waits.
-        waits: WaitsReport,
+        waits: Box<WaitsReport>,
         /// The duration of the run.
         wall: Duration,
         /// The CPU time of the command, if it is known.

@@ -218,7 +218,7 @@ impl Run {
                 report
             }
             Knowledge::Unwatched { why, waits, wall, cpu } => {
-                let waits = teams.added_to(waits);
+                let waits = teams.added_to(*waits);
                 if !self.quiet {
                     report_core_dump(exit_status);
                     let headline = headline_of_unwatched(&waits, why);

@@ -145,8 +145,8 @@ fn was_possible(result: Result<(), LiveError>, world: &mut LiveWorld, notes: &mu
 /// Returns what is known of a command that ended before all sources were ready, or could not be watched.
 fn unwatched(was_possible: bool, waits: WaitsReport, wall: Duration, cpu: Option<Duration>) -> Knowledge {
     match was_possible {
-        true => Knowledge::Unwatched { why: ENDED_BEFORE, waits, wall, cpu },
-        false => Knowledge::Unwatched { why: NOT_POSSIBLE, waits: WaitsReport::default(), wall, cpu },
+        true => Knowledge::Unwatched { why: ENDED_BEFORE, waits: Box::new(waits), wall, cpu },
+        false => Knowledge::Unwatched { why: NOT_POSSIBLE, waits: Box::default(), wall, cpu },
     }
 }
 
