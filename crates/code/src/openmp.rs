@@ -1,10 +1,10 @@
 //! How the loops of an OpenMP program are divided among its threads.
 //!
 //! Problem: what is best for a loop in equal parts is bad for one whose parts are handed out as threads ask
-//! for them, and the schedule is written in the source. Approach: compilers do the first in the program's own
-//! code, and call the library for the second; so a program shows by what it imports which it has. Limits:
-//! scripts and programs without a table of imports tell nothing, nor does what they load later. A program
-//! of GCC may run with LLVM's library, which has GNU's functions, too.
+//! for them, and the schedule is written in the source. Approach: compilers do the first in the program's
+//! own code, and call the library for the second; so a program shows by what it imports which it has.
+//! Limits: scripts and programs without a table of imports tell nothing, nor does what they load later. A
+//! program of GCC may run with LLVM's library, which has GNU's functions, too.
 
 use crate::elf::ElfFile;
 use std::path::Path;
@@ -20,7 +20,8 @@ pub enum Loops {
     AsRequested,
 }
 
-/// Beginnings of what programs import that start teams of threads: of GCC, and of LLVM's and Intel's compilers.
+/// Beginnings of what programs import that start teams of threads: of GCC, and of LLVM's and Intel's
+/// compilers.
 const TEAMS: [&str; 2] = ["GOMP_parallel", "__kmpc_fork_call"];
 
 /// Of what hands out parts of loops, or tasks. GNU's library does so with `schedule(runtime)`, too.

@@ -1,19 +1,19 @@
-//! The thread teams of a command, chosen before it starts (`--adapt-team`): their size, and on machines with fast
-//! and slow PEs where they run and how the parts of their loops are handed out.
+//! The thread teams of a command, chosen before it starts (`--adapt-team`): their size, and on machines with
+//! fast and slow PEs where they run and how the parts of their loops are handed out.
 //!
 //! On such a machine a look at what the program imports tells whether its loops can be balanced
 //! ([`openmp::Loops`]). If none can, its teams get the fast PEs only, where that is faster
-//! ([`teams::fastest`]). If LLVM's library would hand out parts, were it asked to, it is asked to. A program for
-//! which parts are handed out anyway keeps all PEs.
+//! ([`teams::fastest`]). If LLVM's library would hand out parts, were it asked to, it is asked to. A program
+//! for which parts are handed out anyway keeps all PEs.
 //!
-//! The PEs are named to the library (`OMP_PLACES`), which binds its teams there. The mask of the command stays
-//! as it is: all that it starts would inherit a smaller one and size itself by that, builds and heaps too, and
-//! what outlives the command would keep it. (OpenMP's processes with such a variable count as placed by their
-//! user, so policies leave them alone.)
+//! The PEs are named to the library (`OMP_PLACES`), which binds its teams there. The mask of the command
+//! stays as it is: all that it starts would inherit a smaller one and size itself by that, builds and heaps
+//! too, and what outlives the command would keep it. (OpenMP's processes with such a variable count as
+//! placed by their user, so policies leave them alone.)
 //!
-//! The schedule is `guided`: no loop is slower by it than with equal parts, as its parts are never larger, and
-//! it hands out few. With `dynamic`, each iteration is asked for: in LLVM's library that cost
-//! 0.25 µs (*measured*, libomp 19, two threads), in loops of short iterations 200 times the work.
+//! The schedule is `guided`: no loop waits longer for its slowest thread than with equal parts, as its parts
+//! are never larger, and it hands out few. With `dynamic`, each iteration is asked for: in LLVM's library that cost 0.25 µs
+//! (*measured*, libomp 19, two threads), in loops of short iterations 200 times the work.
 
 use super::Machine;
 use corewise_code::openmp::{self, Loops};

@@ -1,28 +1,29 @@
 //! Loops in equal parts on fast and slow PEs: whether an application had them, and what they cost.
 //!
-//! Problem. A parallel loop that is divided equally gives each thread as much work as any other. The threads on
-//! fast PEs have done theirs first and wait for those on slow ones, however threads are placed. The remedy, to
-//! hand out parts as threads ask for them, is a word in the source that the user must know to be missing.
+//! Problem. A parallel loop that is divided equally gives each thread as much work as any other. The threads
+//! on fast PEs have done theirs first and wait for those on slow ones, however threads are placed. The
+//! remedy, to hand out parts as threads ask for them, is a word in the source that the user must know to be
+//! missing.
 //!
-//! Approach. In each step between two observations, compare the busiest thread of an application on a fast PE
-//! with its busiest one on a slow PE: which share of the step each worked (it ran or wanted to, and did not
-//! spin). Only steps count in which the one on the slow PE worked all the time, but for a tenth
-//! ([`UNTRIED`]): it is the one that others wait for. With equal parts the one on the fast PE works for a share
-//! `s`, the speed of the slow PEs; with parts that are handed out it works all the time, too. The busiest one is
-//! taken because there are threads beside a team, which do little.
+//! Approach. In each step between two observations, compare the busiest thread of an application on a fast
+//! PE with its busiest one on a slow PE: which share of the step each worked (it ran or wanted to, and did
+//! not spin). Only steps count in which the one on the slow PE worked all the time, but for a tenth
+//! ([`UNTRIED`]): it is the one that others wait for. With equal parts the one on the fast PE works for a
+//! share `s`, the speed of the slow PEs; with parts that are handed out it works all the time, too. The
+//! busiest one is taken because there are threads beside a team, which do little.
 //!
-//! The logarithms of the ratios of all steps are [`Evidence`]: if it makes no difference to the threads on which
-//! kind of PE they are, these scatter about 0. Loops in equal parts are reported if the interval excludes that
-//! less than a tenth is lost, and does not exclude what the speeds explain. Programs gain more or less
-//! from a fast PE than the kernel that measured the speeds, so that up to `s²` counts as explained. A program
-//! with one thread that works, on a slow PE, and others that hardly do, is far below.
+//! The logarithms of the ratios of all steps are [`Evidence`]: if it makes no difference to the threads on
+//! which kind of PE they are, these scatter about 0. Loops in equal parts are reported if the interval
+//! excludes that less than a tenth is lost, and does not exclude what the speeds explain. Programs gain more
+//! or less from a fast PE than the kernel that measured the speeds, so that up to `s²` counts as explained.
+//! A program with one thread that works, on a slow PE, and others that hardly do, is far below.
 //!
 //! Source. What equal parts cost on such machines: Saez, Castro, Prieto-Matias, arXiv 2402.07664, §2.
 //!
 //! Limits. A few seconds are too short ([`crate::evidence`]). Spinning is work where no samples tell it from
 //! work. A thread counts where it was seen last, so threads that the system moves between the kinds within a
-//! step look alike, and nothing is said. Threads with unlike work that stay where they are for the whole run,
-//! most of it on a slow PE, look like equal parts. Without speeds nothing is said.
+//! step look alike, and nothing is said. Threads with unlike work that stay where they are for the whole
+//! run, most of it on a slow PE, look like equal parts. Without speeds nothing is said.
 
 use crate::evidence::{Evidence, PAIRS_MAX};
 use crate::ids::{AppId, PeId};
@@ -48,8 +49,8 @@ struct Busiest {
     on_slow: f64,
 }
 
-/// The steps of one application, as seconds of work, in bounded memory: several of them together if there are
-/// many.
+/// The steps of one application, as seconds of work, in bounded memory: several of them together if there
+/// are many.
 #[derive(Debug, Default)]
 struct Team {
     periods: Vec<Busiest>,
@@ -159,10 +160,10 @@ impl Busiest {
 fn words(name: &impl Display, loss: &Loss) -> String {
     let percent = |share: f64| 100.0 * share;
     format!(
-        "{name}: its threads on fast PEs lost {:.0} % of their time waiting for those on slow PEs (95 % certain: \
-         {:.0} to {:.0} %), as in loops with equal parts for all threads; schedule(dynamic) hands out parts as \
-         threads ask for them, schedule(runtime) does with --adapt-team or OMP_SCHEDULE, and task pools such \
-         as TBB do by themselves (docs/team-size.md)",
+        "{name}: its threads on fast PEs lost {:.0} % of their time waiting for those on slow PEs (95 % \
+         certain: {:.0} to {:.0} %), as in loops with equal parts for all threads; schedule(dynamic) hands \
+         out parts as threads ask for them, schedule(runtime) does with --adapt-team or OMP_SCHEDULE, \
+         and task pools such as TBB do by themselves (docs/team-size.md)",
         percent(loss.value),
         percent(loss.low),
         percent(loss.high),

@@ -8,19 +8,20 @@
 //! max-min fair: each of the others gets a PE for each of its threads, but no program gets more than another
 //! one that wants more; so what is idle is never left over.
 //!
-//! The size is chosen once, before the program can ask for it, and is never changed. A program that has asked
-//! (`omp_get_max_threads`) relies on the answer: it divides its work among so many threads, waits for the
-//! last one of them, and has memory for so many. A team that is smaller than the answer loses work, and a
-//! larger one writes behind that memory. OpenMP permits smaller teams where dyn-var is true
+//! The size is chosen once, before the program can ask for it, and is never changed. A program that has
+//! asked (`omp_get_max_threads`) relies on the answer: it divides its work among so many threads, waits for
+//! the last one of them, and has memory for so many. A team that is smaller than the answer loses work, and
+//! a larger one writes behind that memory. OpenMP permits smaller teams where dyn-var is true
 //! (`OMP_DYNAMIC`), but larger ones never, and what was made smaller must be given back at some time. So
 //! nothing changes there either. The sizes of OpenBLAS may change at any time by its documentation, but
 //! threadpoolctl, and with it scikit-learn, saves the present size and restores it later: a program would
 //! keep a reduced one for good.
 //!
-//! *Fast and slow PEs.* A loop in equal parts, one for each thread, ends with the part on the slowest PE, so a
-//! team on the `k` fastest PEs does `k` times the work of the slowest of them. [`fastest`] takes the `k` for
-//! which that is most: six fast PEs beside four of half their speed do more without these, four beside twelve
-//! do not (Saez et al., arXiv 2402.07664, divide the loop itself by speeds, which only its library can).
+//! *Fast and slow PEs.* A loop in equal parts, one for each thread, ends with the part on the slowest PE, so
+//! a team on the `k` fastest PEs does `k` times the work of the slowest of them. [`fastest`] takes the `k`
+//! for which that is most: six fast PEs beside four of half their speed do more without these, four beside
+//! twelve do not (Saez et al., arXiv 2402.07664, divide the loop itself by speeds, which only its library
+//! can).
 //!
 //! Limits. What comes later is not known: a program keeps its size when others end, and when more begin. A
 //! loop whose parts are handed out as threads ask for them is best on all PEs: the caller must know which.
@@ -36,8 +37,8 @@ pub fn size(pes: usize, quota: Option<f64>, others: &[usize]) -> usize {
     (permitted.round() as usize).max(1)
 }
 
-/// Returns on which of these PEs a loop in equal parts ends first; `None` if it does so on all of them, or if
-/// the speed of any is not known. Speeds are multiples of any unit.
+/// Returns on which of these PEs a loop in equal parts ends first; `None` if it does so on all of them, or
+/// if the speed of any is not known. Speeds are multiples of any unit.
 pub fn fastest(pes: &CpuSet, speed: impl Fn(PeId) -> Option<f64>) -> Option<CpuSet> {
     let known = pes.iter().map(|pe| Some((speed(pe)?, pe)));
     let mut fastest_first: Vec<(f64, PeId)> = known.collect::<Option<_>>()?;

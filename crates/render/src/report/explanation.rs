@@ -445,8 +445,8 @@ fn waits(report: &Report) -> Vec<String> {
     });
     let pes = waits.team_pes.as_ref().map(|pes| {
         format!(
-            "These threads had the PEs {pes} (OMP_PLACES): the program's loops have equal parts, and end sooner \
-             without the slower PEs."
+            "These threads had the PEs {pes} (OMP_PLACES): the program's loops have equal parts, and end \
+             sooner without the slower PEs."
         )
     });
     let schedule = waits.schedule.as_ref().map(|how| {
