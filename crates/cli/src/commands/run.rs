@@ -184,11 +184,9 @@ impl Run {
         let mut notes = Vec::new();
         let config = self.config(policy.name(), &mut notes)?;
         let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
-        let machine = Machine::of(self.machine)?;
-        let named = is_placed.then(|| policy.name());
+        let (machine, named) = (Machine::of(self.machine)?, is_placed.then(|| policy.name()));
         let subject = Subject { command: &self.command, machine: &machine, policy: named };
-        let chosen = may_choose.then(|| Teams::choose(&subject, &mut notes));
-        let teams = chosen.unwrap_or_default();
+        let teams = if may_choose { Teams::choose(&subject, &mut notes) } else { Teams::default() };
         let request = SessionRequest {
             command: self.command,
             machine,
@@ -218,10 +216,9 @@ impl Run {
                 report
             }
             Knowledge::Unwatched { why, waits, wall, cpu } => {
-                let waits = teams.added_to(*waits);
                 if !self.quiet {
                     report_core_dump(exit_status);
-                    let headline = headline_of_unwatched(&waits, why);
+                    let headline = headline_of_unwatched(&teams.added_to(*waits), why);
                     terminal::message(closing::of_unwatched(&headline, wall, cpu));
                 }
                 return Ok(exit_status);

@@ -12,8 +12,8 @@
 //! placed by their user, so policies leave them alone.)
 //!
 //! The schedule is `guided`: no loop waits longer for its slowest thread than with equal parts, as its parts
-//! are never larger, and it hands out few. With `dynamic`, each iteration is asked for: in LLVM's library that cost 0.25 µs
-//! (*measured*, libomp 19, two threads), in loops of short iterations 200 times the work.
+//! are never larger, and it hands out few. With `dynamic`, each iteration is asked for: in LLVM's library
+//! that cost 0.25 µs (*measured*, libomp 19, two threads), in loops of short iterations 200 times the work.
 
 use super::Machine;
 use corewise_code::openmp::{self, Loops};
