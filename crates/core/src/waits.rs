@@ -74,6 +74,26 @@ pub struct Mitigations {
 }
 
 impl Mitigations {
+    /// The words that users write.
+    pub const WORDS: &str = "off|spin|turns|auto";
+
+    /// Returns what a word means: nothing, one of both, or both.
+    pub fn from_word(word: &str) -> Option<Mitigations> {
+        let all = [(false, false), (true, false), (false, true), (true, true)];
+        let mut all = all.into_iter().map(|(spin, turns)| Mitigations { spin, turns });
+        all.find(|mitigations| mitigations.word() == word)
+    }
+
+    /// Returns the word for it.
+    pub fn word(self) -> &'static str {
+        match (self.spin, self.turns) {
+            (false, false) => "off",
+            (true, false) => "spin",
+            (false, true) => "turns",
+            (true, true) => "auto",
+        }
+    }
+
     /// Returns whether anything may be changed.
     pub fn any(self) -> bool {
         self.spin || self.turns

@@ -78,9 +78,8 @@ pub struct Run {
     /// What to do when threads that busy-wait delay others: nothing (off), limit how long idle threads of
     /// OpenMP programs (GNU's libgomp) spin (spin), let programs that spin in other ways take turns (turns),
     /// or both (auto)
-    #[arg(long, value_enum, value_name = "off|spin|turns|auto", default_value = "auto")]
-    #[arg(hide_possible_values = true)]
-    waits: Waits,
+    #[arg(long, value_name = Mitigations::WORDS, value_parser = waits, default_value = "auto")]
+    waits: Mitigations,
     /// Start the command with thread teams of its fair share of the PEs (OMP_NUM_THREADS), which a CPU quota
     /// and programs that run at that moment make smaller; it keeps that size, and all its children inherit
     /// it. On machines with fast and slow PEs also with what suits OpenMP loops there (OMP_PLACES,
@@ -122,25 +121,8 @@ enum ClaimsBy {
     Masks,
 }
 
-/// What to do about busy-waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Waits {
-    Off,
-    Spin,
-    Turns,
-    Auto,
-}
-
-impl Waits {
-    fn mitigations(self) -> Mitigations {
-        let (spin, turns) = match self {
-            Waits::Off => (false, false),
-            Waits::Spin => (true, false),
-            Waits::Turns => (false, true),
-            Waits::Auto => (true, true),
-        };
-        Mitigations { spin, turns }
-    }
+fn waits(word: &str) -> Result<Mitigations, String> {
+    Mitigations::from_word(word).ok_or_else(|| format!("write one of {}", Mitigations::WORDS))
 }
 
 impl Run {
@@ -165,8 +147,8 @@ impl Run {
     fn config(&self, policy: &str, notes: &mut Vec<String>) -> Result<EngineConfig> {
         // Any seed will do: nobody tries to exploit the order of the epochs.
         let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
-        let (claims, mitigations) = (self.claims(policy, notes)?, self.waits.mitigations());
-        Ok(EngineConfig { claims, mitigations, guard, ..self.policy.config() })
+        let claims = self.claims(policy, notes)?;
+        Ok(EngineConfig { claims, mitigations: self.waits, guard, ..self.policy.config() })
     }
 
     /// Runs the command; returns its exit status.
@@ -190,7 +172,7 @@ impl Run {
         let request = SessionRequest {
             command: self.command,
             machine,
-            act: !self.dry_run && (policy.name() != "default" || self.waits != Waits::Off),
+            act: !self.dry_run && (policy.name() != "default" || self.waits.any()),
             teams: teams.clone(),
             policy,
             policy_keeper: keeper.get(),

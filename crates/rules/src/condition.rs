@@ -1,0 +1,45 @@
+//! What a rule asks of a process.
+
+use crate::facts::{Fact, Facts};
+use crate::glob;
+use std::fmt;
+
+/// A condition: one of the patterns must describe the fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// The fact.
+    pub fact: Fact,
+    /// The patterns, at least one.
+    pub patterns: Vec<String>,
+}
+
+/// Why a condition does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch<'a> {
+    /// The condition.
+    pub condition: &'a Condition,
+    /// The fact in words; `None` if it is unknown.
+    pub found: Option<String>,
+}
+
+impl Condition {
+    /// Returns why the condition does not hold for a process, or nothing.
+    pub fn mismatch(&self, facts: &Facts) -> Option<Mismatch<'_>> {
+        let Some(texts) = facts.texts(self.fact) else {
+            return Some(Mismatch { condition: self, found: None });
+        };
+        let holds = self.patterns.iter().any(|pattern| texts.iter().any(|text| glob::fits(pattern, text)));
+        (!holds).then(|| Mismatch { condition: self, found: Some(facts.shown(self.fact)) })
+    }
+}
+
+impl fmt::Display for Mismatch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.condition.fact.word();
+        let patterns = self.condition.patterns.join("` or `");
+        match &self.found {
+            Some(found) => write!(f, "{word} is {found}, not `{patterns}`"),
+            None => write!(f, "{word} is unknown, so it is not `{patterns}`"),
+        }
+    }
+}
