@@ -7,10 +7,12 @@ mod experiments;
 mod hostile;
 mod machine_file;
 mod parallel;
+mod process_facts;
 mod profile_file;
 mod profile_views;
 mod recording_file;
 mod report_file;
+mod rules_files;
 mod session;
 mod whole_file;
 
@@ -18,7 +20,7 @@ use clap::{Parser, Subcommand};
 use commands::{
     calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon,
     emulate_slow::EmulateSlow, experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo,
-    policies::Policies, profile::Profile, progress::Progress, replay::Replay, run::Run, sim::Sim,
+    policies::Policies, profile::Profile, progress::Progress, replay::Replay, rules::Rules, run::Run, sim::Sim,
     status::Status, top::Top, topo::Topo,
 };
 use corewise_live::policy_command;
@@ -45,6 +47,7 @@ enum Command {
     EmulateSlow(EmulateSlow),
     Explain(Explain),
     Replay(Replay),
+    Rules(Rules),
     Sim(Sim),
     Experiment(Experiment),
     Policies(Policies),
@@ -78,6 +81,7 @@ fn run_command() -> ExitCode {
         Command::EmulateSlow(emulate) => (emulate.execute(), session::exit_status_of),
         Command::Explain(explain) => (explain.execute().map(exited), |_| 1),
         Command::Replay(replay) => (replay.execute().map(exited), |_| 1),
+        Command::Rules(rules) => (rules.execute().map(exited), |_| 1),
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),
         Command::Policies(policies) => (policies.execute().map(exited), |_| 1),

@@ -78,7 +78,7 @@ pub enum Problem {
         /// What was found.
         found: &'static str,
         /// What is wanted.
-        wanted: &'static str,
+        wanted: String,
     },
     /// The value is an empty text, list or table.
     #[error("`{key}` is empty: write {wanted}")]
@@ -86,7 +86,7 @@ pub enum Problem {
         /// The key.
         key: String,
         /// What is wanted.
-        wanted: &'static str,
+        wanted: String,
     },
     /// The value is not one of a few words.
     #[error("`{key}` cannot be `{word}`: write {known}")]

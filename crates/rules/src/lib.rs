@@ -9,9 +9,9 @@
 //!
 //! 1. *The first that says something wins*: the first rule that matches decides alone, and so does the first
 //!    file that sets a key of `[daemon]`. So one reads from the top until it fits, and never has to merge.
-//!    (Firewalls, sudoers and ssh_config differ in this; udev and systemd let the last one win.)
-//! 2. *All or nothing*: [`Rules::read`] returns the rules of all files, or every error of all files. Who reads
-//!    them anew replaces the old ones only by whole new ones.
+//!    This is ssh_config(5)'s principle; in udev and systemd the last one wins.
+//! 2. *All or nothing*: [`Rules::read`] returns the rules of all files, or every error of all files. Whoever
+//!    reads them anew replaces the old ones only by whole new ones.
 //!
 //! Files are ordered by their names (`rules.toml`, then those of `rules.d`), and a file replaces one of the
 //! same name in a less important directory, as systemd's and udev's do: so an administrator changes or

@@ -1,7 +1,8 @@
 //! From the text of a file to rules.
 //!
-//! The TOML is walked by hand, as serde ends at the first error and forgets where values were. A value that is
-//! wrong is reported and left out, and the walk goes on.
+//! The TOML is walked by hand, as serde ends at the first error and forgets where values were. A value that
+//! is wrong is reported and left out, and the walk goes on. Of a text that is no TOML only that is reported:
+//! what the rest of it means depends on where its tables begin and end.
 
 use crate::condition::Condition;
 use crate::error::{Place, Problem, RuleError};
@@ -90,24 +91,25 @@ pub fn file(file: &SourceFile) -> Written {
 fn text_of(name: &Arc<str>, text: &str) -> Written {
     let (root, syntax) = DeTable::parse_recoverable(text);
     let mut reader = Reader::default();
-    for error in syntax {
+    for error in &syntax {
         let at = error.span().map_or(text.len(), |span| span.start);
         reader.errors.push((at, Problem::Syntax { message: error.message().to_owned() }));
     }
-    if reader.errors.is_empty() {
+    if syntax.is_empty() {
         reader.read(root.get_ref());
     }
     let Reader { daemon, rules, mut errors } = reader;
     errors.sort_by_key(|(at, _)| *at);
-    let place =
-        |positions: &mut Positions, at| Place { file: name.clone(), position: Some(positions.of(at)) };
     let mut positions = Positions::new(text);
-    let errors =
-        errors.into_iter().map(|(at, problem)| RuleError { place: place(&mut positions, at), problem });
-    let errors = errors.collect();
-    let mut positions = Positions::new(text);
-    let placed = |(at, rule)| Rule { place: place(&mut positions, at), ..rule };
-    Written { daemon, rules: rules.into_iter().map(placed).collect(), errors }
+    let mut place = |at| Place { file: name.clone(), position: Some(positions.of(at)) };
+    let errors = errors.into_iter().map(|(at, problem)| RuleError { place: place(at), problem });
+    let mut errors: Vec<RuleError> = errors.collect();
+    let rules = rules.into_iter().map(|(at, rule)| Rule { place: place(at), ..rule }).collect();
+    if !syntax.is_empty() {
+        // The first error of a line causes the others.
+        errors.dedup_by_key(|error| error.place.position.map(|(line, _)| line));
+    }
+    Written { daemon, rules, errors }
 }
 
 /// Lines and columns of a text, found in one pass if they are asked for in order.
@@ -226,7 +228,7 @@ impl Reader {
             return Vec::new();
         };
         if table.is_empty() {
-            self.error(value, Problem::Empty { key: "match".to_owned(), wanted: CONDITIONS });
+            self.empty("match", value, CONDITIONS);
         }
         let mut conditions = Vec::new();
         for (key, value) in self.known(table, &MATCH) {
@@ -278,7 +280,7 @@ impl Reader {
         known: &'static str,
         meaning: impl Fn(&str) -> Option<T>,
     ) -> Option<T> {
-        let word = self.text(key, value, known)?;
+        let word = self.text(key, value, &format!("{known}, in quotation marks"))?;
         let found = meaning(&word);
         if found.is_none() {
             self.error(value, Problem::Word { key: key.to_owned(), word, known });
@@ -306,22 +308,26 @@ impl Reader {
             return self.text(key, value, TEXTS).map(|text| (value, text)).into_iter().collect();
         };
         if list.is_empty() {
-            self.error(value, Problem::Empty { key: key.to_owned(), wanted: TEXTS });
+            self.empty(key, value, TEXTS);
         }
         list.iter().filter_map(|item| Some((item, self.text(key, item, TEXTS)?))).collect()
     }
 
     /// Takes a text that is not empty.
-    fn text(&mut self, key: &str, value: &Value<'_>, wanted: &'static str) -> Option<String> {
+    fn text(&mut self, key: &str, value: &Value<'_>, wanted: &str) -> Option<String> {
         match value.get_ref().as_str() {
-            Some("") => self.error(value, Problem::Empty { key: key.to_owned(), wanted }),
+            Some("") => self.empty(key, value, wanted),
             Some(text) => return Some(text.to_owned()),
             None => self.wrong_type(key, value, wanted),
         }
         None
     }
 
-    fn wrong_type(&mut self, key: &str, value: &Value<'_>, wanted: &'static str) {
+    fn empty(&mut self, key: &str, value: &Value<'_>, wanted: &str) {
+        self.error(value, Problem::Empty { key: key.to_owned(), wanted: wanted.to_owned() });
+    }
+
+    fn wrong_type(&mut self, key: &str, value: &Value<'_>, wanted: &str) {
         let found = match value.get_ref() {
             DeValue::String(_) => "a text",
             DeValue::Integer(_) | DeValue::Float(_) => "a number",
@@ -330,7 +336,7 @@ impl Reader {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
-        self.error(value, Problem::Type { key: key.to_owned(), found, wanted });
+        self.error(value, Problem::Type { key: key.to_owned(), found, wanted: wanted.to_owned() });
     }
 
     /// Returns the known keys of a table with their values, and reports the other keys.

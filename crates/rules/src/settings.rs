@@ -59,8 +59,8 @@ pub enum Watch {
 }
 
 impl PeChoice {
-    /// Returns these PEs on a machine; `None` if it has none of them: the choice was made for another one, and
-    /// does not hold here.
+    /// Returns these PEs on a machine; `None` if it has none of them: the choice was made for another one,
+    /// and does not hold here.
     pub fn on(&self, machine: &Topology) -> Option<CpuSet> {
         let pes = match self {
             PeChoice::Kinds(names) => {

@@ -47,11 +47,12 @@ fn name_of_match(rules: &Rules) -> Option<&str> {
 #[test]
 fn every_key_is_understood() {
     let rules = sound(
-        "[daemon]\npolicy = 'pa:turn=500ms'\ninterval = '250ms'\nguard = 'off'\nwaits = 'spin'\nwatch = 'matched'\n\
-         [[rule]]\nname = 'a'\nmatch = { name = 'x', exe = ['y', '/z/*'], build-id = 'ab*', unit = 'u.service', \
-         user = 'me', cgroup = '/c' }\nleave-alone = true\n\
+        "[daemon]\npolicy = 'pa:turn=500ms'\ninterval = '250ms'\nguard = 'off'\nwaits = 'spin'\n\
+         watch = 'matched'\n[[rule]]\nname = 'a'\nmatch = { name = 'x', exe = ['y', '/z/*'], \
+         build-id = 'ab*', unit = 'u.service', user = 'me', cgroup = '/c' }\nleave-alone = true\n\
          [[rule]]\nname = 'b'\nmatch.user = '*'\nkinds = ['slow', 'mid1']\nwaits = 'turns'\n\
-         [[rule]]\nname = 'c'\n[rule.match]\nuser = '*'\n[[rule]]\nname = 'd'\npes = '0-3'\nmatch.user = '*'\n",
+         [[rule]]\nname = 'c'\n[rule.match]\nuser = '*'\n\
+         [[rule]]\nname = 'd'\npes = '0-3'\nmatch.user = '*'\n",
     );
     let daemon = &rules.daemon;
     assert_eq!(daemon.policy.as_ref().map(ToString::to_string).as_deref(), Some("pa:turn=500ms"));
@@ -157,18 +158,19 @@ fn a_key_in_the_wrong_place_or_with_a_typing_error_is_told_its_right_one() {
     );
     check(
         "[daemon]\n\n  intervall = '1s'",
-        "3:3: [daemon] has no key `intervall`; the nearest is `interval`; it has policy, interval, guard, waits, \
-         watch",
+        "3:3: [daemon] has no key `intervall`; the nearest is `interval`; it has policy, interval, guard, \
+         waits, watch",
     );
     check(
         "[[rule]]\nname = 'a'\nmatch = { user = 'x', exec = 'y' }",
-        "3:23: `match` has no key `exec`; the nearest is `exe`; it has name, exe, build-id, unit, user, cgroup",
+        "3:23: `match` has no key `exec`; the nearest is `exe`; it has name, exe, build-id, unit, user, \
+         cgroup",
     );
     let head = "[[rule]]\nname = 'a'\nmatch.user = 'x'\n";
     check(
         &format!("{head}leave_alone = true"),
-        "4:1: a rule has no key `leave_alone`; the nearest is `leave-alone`; it has name, match, leave-alone, kinds, \
-         pes, waits",
+        "4:1: a rule has no key `leave_alone`; the nearest is `leave-alone`; it has name, match, \
+         leave-alone, kinds, pes, waits",
     );
     check(
         &format!("{head}policy = 'pa'"),
@@ -181,8 +183,8 @@ fn a_key_in_the_wrong_place_or_with_a_typing_error_is_told_its_right_one() {
     check("pes = '0'", "1:1: `pes` does not belong to a file of rules: write it in a [[rule]]");
     check(
         "daemon.team-size = 3",
-        "1:8: `team-size` does not belong to [daemon]: a running program keeps the size of its teams; start it with \
-         `corewise run --adapt-team`",
+        "1:8: `team-size` does not belong to [daemon]: a running program keeps the size of its teams; start \
+         it with `corewise run --adapt-team`",
     );
 }
 
@@ -191,7 +193,7 @@ fn a_value_of_another_type_is_told() {
     check("daemon = 1", "1:10: `daemon` is a number: write [daemon] above its keys");
     check("[rule]\nname = 'a'", "1:1: `rule` is a table: write [[rule]] above the keys of each rule");
     check("rule = [1979-05-27]", "1:9: `rule` is a date: write [[rule]] above the keys of each rule");
-    check("[daemon]\nguard = true", "2:9: `guard` is true or false: write on|off");
+    check("[daemon]\nguard = true", "2:9: `guard` is true or false: write on|off, in quotation marks");
     check("[daemon]\ninterval = 1.5", "2:12: `interval` is a number: write a text in quotation marks");
     let head = "[[rule]]\nname = 'a'\nmatch.user = 'x'\n";
     check(&format!("{head}leave-alone = 'yes'"), "4:15: `leave-alone` is a text: write true or false");
@@ -214,13 +216,13 @@ fn a_value_without_a_meaning_is_told() {
     check("[daemon]\nwatch = 'some'", "2:9: `watch` cannot be `some`: write all|matched");
     check(
         &format!("{head}kinds = ['fast', 'big']"),
-        "4:18: `kinds` cannot be `big`: write fast, slow, or mid1, mid2 … on machines with more kinds (`corewise \
-         topo`)",
+        "4:18: `kinds` cannot be `big`: write fast, slow, or mid1, mid2 … on machines with more kinds \
+         (`corewise topo`)",
     );
     check(
         &format!("{head}pes = '3-1'"),
-        "4:7: `pes`: `3-1` is not a set of PEs: the range 3-1 ends before it starts; write for instance 0-3,8 or \
-         0-15:2/4 or 0xff",
+        "4:7: `pes`: `3-1` is not a set of PEs: the range 3-1 ends before it starts; write for instance \
+         0-3,8 or 0-15:2/4 or 0xff",
     );
     check(&format!("{head}pes = '0x0'"), "4:7: `pes`: `0x0` is no PE: write for instance 0-3");
     let [policy] = &wrong("[daemon]\npolicy = 'spred'")[..] else { panic!("one error") };
@@ -270,7 +272,8 @@ fn settings_that_contradict_each_other_are_told() {
     );
     check(
         &format!("{head}leave-alone = true\nwaits = 'off'"),
-        "5:9: `leave-alone` and `waits` contradict each other: what is left alone has no other settings; remove one",
+        "5:9: `leave-alone` and `waits` contradict each other: what is left alone has no other settings; \
+         remove one",
     );
     sound(&format!("{head}leave-alone = false\nwaits = 'off'"));
 }
@@ -279,8 +282,8 @@ fn settings_that_contradict_each_other_are_told() {
 fn rules_of_one_name_are_told_across_files() {
     let rule = "[[rule]]\nname = 'a'\nmatch.user = 'x'\n";
     let errors = read(&[("1", rule), ("2", &format!("\n{rule}")), ("3", rule)]).unwrap_err().to_string();
-    let expected = "the rules have 2 errors:\n2:2:1: another rule is called `a`, too (1:1:1): rename one of them\n\
-                    3:1:1: another rule is called `a`, too (1:1:1): rename one of them";
+    let expected = "the rules have 2 errors:\n2:2:1: another rule is called `a`, too (1:1:1): rename one \
+                    of them\n3:1:1: another rule is called `a`, too (1:1:1): rename one of them";
     assert_eq!(errors, expected);
 }
 
@@ -295,6 +298,10 @@ fn what_is_no_text_or_no_toml_is_told_with_its_place() {
     assert_eq!(told(Err(io::Error::other("it is gone"))), "/etc/r: cannot read it: it is gone");
     let syntax = wrong("[daemon]\nwatch = all\n");
     assert!(syntax[0].starts_with("2:9: this is not TOML: "), "{syntax:?}");
+    assert_eq!(syntax.len(), 1, "{syntax:?}");
+    let structure = wrong("[[rule]\nname = 'a'\nkinds = 'big'\nmatch.exe = ['x'\n");
+    let places: Vec<_> = structure.iter().map(|error| error.split(' ').next().unwrap_or_default()).collect();
+    assert_eq!(places, ["1:8:", "4:17:"], "{structure:?}");
     let twice = wrong("[daemon]\nwatch = 'all'\nwatch = 'all'\n");
     assert!(twice[0].starts_with("3:1: this is not TOML: duplicate key"), "{twice:?}");
 }
@@ -336,16 +343,17 @@ proptest! {
 
     /// Every error is at a place that exists.
     #[test]
-    fn no_change_of_a_sound_file_breaks_the_reader(at in 0..SOUND.len(), length in 0usize..12, new in "[\\[\\]{}='.,a-z\n]{0,4}") {
-        let characters: Vec<char> = SOUND.chars().collect();
-        let (before, after) = characters.split_at(at.min(characters.len()));
-        let text: String = before.iter().chain(new.chars().collect::<Vec<_>>().iter()).chain(after.iter().skip(length)).collect();
-        if let Err(RuleErrors(errors)) = read(&[("r.toml", &text)]) {
-            for error in errors {
-                let (line, column) = error.place.position.unwrap();
-                let of_line = text.split('\n').nth(line - 1).expect("the line exists");
-                prop_assert!(column <= of_line.chars().count() + 1, "{error}");
-            }
+    fn no_change_of_a_sound_file_breaks_the_reader(
+        at in 0..SOUND.len(),
+        length in 0usize..12,
+        new in "[\\[\\]{}='.,a-z\n]{0,4}",
+    ) {
+        let (before, after) = (SOUND.chars().take(at), SOUND.chars().skip(at + length));
+        let text: String = before.chain(new.chars()).chain(after).collect();
+        for error in read(&[("r.toml", &text)]).err().map(|errors| errors.0).unwrap_or_default() {
+            let (line, column) = error.place.position.unwrap();
+            let of_line = text.split('\n').nth(line - 1).expect("the line exists");
+            prop_assert!(column <= of_line.chars().count() + 1, "{error}");
         }
     }
 }

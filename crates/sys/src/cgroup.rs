@@ -178,6 +178,12 @@ impl fmt::Display for ControlGroup {
     }
 }
 
+/// Returns the units of systemd that a group is in, by its path: its own first, then those around it.
+pub fn units_of(path: &str) -> Vec<&str> {
+    let is_unit = |part: &&str| UNIT_KINDS.iter().any(|kind| part.ends_with(kind) && part != kind);
+    path.rsplit('/').filter(is_unit).collect()
+}
+
 /// Calls `see` for a directory and all directories below it, except those that are gone meanwhile.
 fn walk(folder: &Path, see: &mut dyn FnMut(&Path) -> Result<(), GroupError>) -> Result<(), GroupError> {
     let mut folders = vec![folder.to_owned()];
@@ -206,6 +212,14 @@ fn unreadable(path: &Path) -> impl Fn(io::Error) -> GroupError + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_units_of_a_group_are_told_from_the_inside() {
+        let path = "/user.slice/user@7.service/app.slice/app-x.scope/worker";
+        let expected = ["app-x.scope", "app.slice", "user@7.service", "user.slice"];
+        assert_eq!(units_of(path), expected);
+        assert!(units_of("/").is_empty() && units_of("/.slice/a").is_empty());
+    }
 
     fn hierarchy(groups: &[(&str, &str)]) -> (tempfile::TempDir, Hierarchy) {
         let root = tempfile::tempdir().unwrap();

@@ -72,7 +72,7 @@ impl Daemon {
             discovery: self.sources.discovery,
             applications: Extent::Program,
             act: !self.dry_run,
-            team_size: None,
+            teams: Teams::default(),
             output: Output::Own,
             record: None,
             wait: false,

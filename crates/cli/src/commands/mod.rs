@@ -35,6 +35,7 @@ pub mod policies;
 pub mod profile;
 pub mod progress;
 pub mod replay;
+pub mod rules;
 pub mod run;
 pub mod sim;
 pub mod status;

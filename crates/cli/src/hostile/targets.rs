@@ -23,6 +23,7 @@ use corewise_core::topology::Topology;
 use corewise_counters::pmu::EventFile;
 use corewise_render::profile::fixture;
 use corewise_render::{comparison, report};
+use corewise_rules::{Facts, Rules, SourceFile};
 use corewise_sim::comparison::compare;
 use corewise_sim::experiment::Experiment;
 use corewise_sim::machine::MachineSpec;
@@ -84,6 +85,7 @@ const MACHINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/tests/m
 /// Scenarios that are at least so many events are not run.
 const SIMULATED_MAX: f64 = 1e4;
 
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/rules.toml");
 const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
 
 pub const TARGETS: &[Target] = &[
@@ -110,6 +112,7 @@ pub const TARGETS: &[Target] = &[
         "[[machine]]\nmodel = \"Xeon\"\nfpu_modules = [\"core:0-1\", \"core:2-3\"]\n",
         modules
     ),
+    text!("rules", 60, file(Path::new(RULES)), rules),
     text!("maps", 60, Proc::own().own_maps().unwrap_or_default(), maps),
     Target {
         name: "elf",
@@ -246,6 +249,16 @@ static PATHS: LazyLock<String> = LazyLock::new(|| {
 
 fn paths(text: &str) -> Result<()> {
     paths::report_of(packed(text.as_bytes())).map(drop)
+}
+
+/// Also asks the rules about a process.
+fn rules(text: &str) -> Result<()> {
+    let file = SourceFile { path: "rules.toml".into(), content: Ok(text.as_bytes().to_vec()) };
+    let rules = Rules::read(&[file])?;
+    let facts = Facts { name: Some("x.py".to_owned()), cgroup: Some("/a/b".to_owned()), ..Facts::default() };
+    let verdict = rules.matching(&facts);
+    drop(verdict.settings.pes.map(|pes| pes.on(&topology())));
+    Ok(())
 }
 
 fn packed(bytes: &[u8]) -> Vec<u8> {

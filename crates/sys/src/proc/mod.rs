@@ -187,12 +187,18 @@ impl Proc {
 
     /// Returns the path of the program that a process runs, as the kernel reports it.
     pub fn program(&self, pid: u32) -> io::Result<PathBuf> {
-        std::fs::read_link(self.root.join(format!("{pid}/exe")))
+        std::fs::read_link(self.program_link(pid))
     }
 
     /// Opens the file of the program that a process runs.
     pub fn program_file(&self, pid: u32) -> io::Result<Metadata> {
-        std::fs::metadata(self.root.join(format!("{pid}/exe")))
+        std::fs::metadata(self.program_link(pid))
+    }
+
+    /// Returns the path of the kernel's link to the program that a process runs. It leads to that file also
+    /// when another one, or none, stands at its path by now.
+    pub fn program_link(&self, pid: u32) -> PathBuf {
+        self.root.join(format!("{pid}/exe"))
     }
 
     /// Opens the memory of a process for reading and, if `write`, for writing.

@@ -126,7 +126,7 @@ impl Top {
             discovery: self.sources.discovery,
             applications: self.applications,
             act: false,
-            team_size: None,
+            teams: Teams::default(),
             output: Output::Own,
             record: None,
             wait: false,

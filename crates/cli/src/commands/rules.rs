@@ -1,0 +1,152 @@
+//! `corewise rules`: checks the rules of the daemon, and explains what applies to a process.
+
+use crate::{process_facts, rules_files};
+use anyhow::{Result, bail};
+use corewise_core::waits::Mitigations;
+use corewise_render::table::Table;
+use corewise_render::terminal::{Name, print};
+use corewise_rules::{Fact, Facts, PeChoice, Rules as All, Settings, Verdict};
+use corewise_sys::proc::Proc;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Check the rules by which the daemon treats programs, or explain which apply to a process.
+///
+/// Rules are in rules.toml and rules.d/*.toml, in ~/.config/corewise (not root's), /etc/corewise and
+/// /usr/lib/corewise; docs/rules.md describes them. Nothing is changed by these commands.
+#[derive(Debug, clap::Args)]
+pub struct Rules {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Read rules and tell everything that is wrong; the exit status is 1 then
+    Check {
+        /// The files to read together, in this order; those that are installed if left out
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Tell what is known of a process, which rules match it, and what applies
+    Why {
+        /// The process
+        #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+        pid: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// Read rules.toml and rules.d/*.toml of this directory instead of those that are installed; several
+    /// times: the most important directory first
+    #[arg(long, value_name = "DIR", conflicts_with = "files")]
+    config_dir: Vec<PathBuf>,
+}
+
+impl Place {
+    fn directories(self) -> Vec<PathBuf> {
+        if self.config_dir.is_empty() { rules_files::directories() } else { self.config_dir }
+    }
+}
+
+impl Rules {
+    /// Checks or explains; returns the exit status.
+    pub fn execute(self) -> Result<u8> {
+        match self.action {
+            Action::Check { files, place } => {
+                let rules = match files.is_empty() {
+                    true => rules_files::read(&place.directories())?,
+                    false => rules_files::read_files(&files)?,
+                };
+                print(&format!("{} rules, no errors\n", rules.rules.len()))?;
+            }
+            Action::Why { pid, json, place } => {
+                let rules = rules_files::read(&place.directories())?;
+                let proc = Proc::own();
+                if proc.status(pid)?.is_none() {
+                    bail!("there is no process {pid}: name a running one");
+                }
+                let facts = process_facts::of(&proc, pid, true);
+                let why = Why::new(pid, &facts, &rules);
+                print(&if json { serde_json::to_string_pretty(&why)? + "\n" } else { why.shown() })?;
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// What applies to a process, and why.
+#[derive(Serialize)]
+struct Why<'a> {
+    pid: u32,
+    facts: &'a Facts,
+    rules: Vec<Judged<'a>>,
+    /// The rule that decides.
+    rule: Option<&'a str>,
+    watched: bool,
+    settings: Settings,
+}
+
+#[derive(Serialize)]
+struct Judged<'a> {
+    name: &'a str,
+    place: String,
+    /// The first condition that does not hold; `None` if the rule matches.
+    mismatch: Option<String>,
+}
+
+impl<'a> Why<'a> {
+    fn new(pid: u32, facts: &'a Facts, rules: &'a All) -> Why<'a> {
+        let Verdict { rule, watched, settings } = rules.matching(facts);
+        let judged = rules.rules.iter().map(|rule| Judged {
+            name: &rule.name,
+            place: rule.place.to_string(),
+            mismatch: rule.mismatch(facts).map(|mismatch| mismatch.to_string()),
+        });
+        let rule = rule.map(|rule| rule.name.as_str());
+        Why { pid, facts, rules: judged.collect(), rule, watched, settings }
+    }
+
+    fn shown(&self) -> String {
+        let mut table = Table::new("<<<");
+        table.words(&format!("process {}", self.pid));
+        for fact in Fact::ALL {
+            table.row([fact.word(), &Name(&self.facts.shown(fact)).to_string()]);
+        }
+        table.words("rules, of which the first that matches decides");
+        for Judged { name, place, mismatch } in &self.rules {
+            let result = match mismatch {
+                Some(mismatch) => mismatch,
+                None if self.rule == Some(name) => "matches",
+                None => "matches, but an earlier one decides",
+            };
+            table.row([Name(name).to_string(), Name(result).to_string(), Name(place).to_string()]);
+        }
+        if self.rules.is_empty() {
+            table.row(["none"]);
+        }
+        let by = self.rule.map_or("no rule".to_owned(), |rule| format!("`{}`", Name(rule)));
+        table.words(&format!("what applies, by {by}"));
+        table.row(["watched", if self.watched { "yes" } else { "no" }]);
+        if self.watched {
+            let pes = match &self.settings.pes {
+                Some(PeChoice::Kinds(kinds)) => {
+                    format!("{} ones, if the machine has such", kinds.join(" and "))
+                }
+                Some(PeChoice::List(pes)) => format!("{pes}, as far as the machine has them"),
+                None => "all".to_owned(),
+            };
+            table.row(["PEs", &pes]);
+            table.row(["waits", self.settings.waits.map_or("as the daemon's", Mitigations::word)]);
+        }
+        table.to_string()
+    }
+}
