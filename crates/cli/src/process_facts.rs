@@ -28,7 +28,7 @@ pub fn of(proc: &Proc, pid: u32, wants_build_id: bool) -> Facts {
     }
 }
 
-/// Returns the user whose rights a process has. (The owner of its directory is root where it is not dumpable.)
+/// Returns the user whose rights a process has. The owner of its directory is root if it is not dumpable.
 fn effective_user(proc: &Proc, pid: u32) -> Option<u32> {
     proc.status(pid).ok()??.field("Uid")?.split_ascii_whitespace().nth(1)?.parse().ok()
 }

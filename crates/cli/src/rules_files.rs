@@ -1,9 +1,9 @@
 //! The files of rules: which there are, and in which order.
 //!
-//! The directories are, the most important first, the user's, the administrator's and the distribution's. In
-//! each, `rules.toml` comes first and then the files of `rules.d` by their names. Of two files of one name only
-//! the one in the more important directory counts; if it is empty, or a link to `/dev/null`, there is none.
-//! Root's are only those of the whole machine: its environment may be that of the user who became root.
+//! The directories are, the most important first, the user's, the administrator's and the distribution's. Of
+//! two files of one name only the one in the more important directory counts; if it is empty, or a link to
+//! `/dev/null`, there is none. What remains is read in this order: `rules.toml`, then the files of `rules.d`
+//! by their names. Root has no directory of its own: its environment may be that of whoever became root.
 
 use corewise_rules::{RuleErrors, Rules, SourceFile};
 use corewise_sys::input;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Writes a rule, called as the file's directory, for all users.
+    /// Writes a file with one rule.
     fn rule(root: &Path, file: &str, name: &str) {
         let path = root.join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

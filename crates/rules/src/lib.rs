@@ -32,13 +32,16 @@ mod error;
 mod facts;
 mod glob;
 mod read;
+mod rule;
 mod rules;
 mod settings;
 
 pub use condition::{Condition, Mismatch};
 pub use error::{Place, Problem, RuleError, RuleErrors};
 pub use facts::{Fact, Facts};
-pub use rules::{Rule, Rules, SourceFile, Verdict};
+pub use read::SourceFile;
+pub use rule::Rule;
+pub use rules::{Rules, Verdict};
 pub use settings::{DaemonSettings, INTERVAL_MIN, PeChoice, Settings, Watch};
 #[cfg(test)]
 mod tests;

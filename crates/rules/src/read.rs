@@ -7,17 +7,28 @@
 use crate::condition::Condition;
 use crate::error::{Place, Problem, RuleError};
 use crate::facts::Fact;
-use crate::rules::{Rule, SourceFile};
+use crate::rule::Rule;
 use crate::settings::{DaemonSettings, INTERVAL_MIN, PeChoice, Settings, Watch};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Mitigations;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 type Value<'i> = Spanned<DeValue<'i>>;
+
+/// A file of rules, as it was read.
+#[derive(Debug)]
+pub struct SourceFile {
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// What it holds, or why that is not known.
+    pub content: io::Result<Vec<u8>>,
+}
 
 /// What a file says.
 #[derive(Debug, Default)]

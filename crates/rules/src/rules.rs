@@ -1,22 +1,11 @@
 //! All rules together, and what they mean for a process.
 
-use crate::condition::{Condition, Mismatch};
 use crate::error::{Place, Problem, RuleError, RuleErrors};
 use crate::facts::{Fact, Facts};
-use crate::read;
+use crate::read::{self, SourceFile};
+use crate::rule::Rule;
 use crate::settings::{DaemonSettings, Settings, Watch};
 use std::collections::BTreeMap;
-use std::io;
-use std::path::PathBuf;
-
-/// A file of rules, as it was read.
-#[derive(Debug)]
-pub struct SourceFile {
-    /// Its path, for messages.
-    pub path: PathBuf,
-    /// What it holds, or why that is not known.
-    pub content: io::Result<Vec<u8>>,
-}
 
 /// The rules of all files, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,19 +14,6 @@ pub struct Rules {
     pub daemon: DaemonSettings,
     /// The rules, of which the first that matches wins.
     pub rules: Vec<Rule>,
-}
-
-/// A rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    /// Its name.
-    pub name: String,
-    /// Where it is written.
-    pub place: Place,
-    /// What must hold, at least one condition.
-    pub conditions: Vec<Condition>,
-    /// What applies then.
-    pub settings: Settings,
 }
 
 /// What the rules say about a process.
@@ -93,12 +69,5 @@ impl Rules {
         settings.waits = settings.waits.or(self.daemon.waits);
         let may_be_watched = rule.is_some() || self.daemon.watch.unwrap_or_default() == Watch::All;
         Verdict { rule, watched: may_be_watched && !settings.leave_alone, settings }
-    }
-}
-
-impl Rule {
-    /// Returns the first condition that does not hold for a process; `None` if the rule matches.
-    pub fn mismatch(&self, facts: &Facts) -> Option<Mismatch<'_>> {
-        self.conditions.iter().find_map(|condition| condition.mismatch(facts))
     }
 }
