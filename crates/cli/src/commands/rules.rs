@@ -25,7 +25,7 @@ enum Action {
     /// Read rules and tell everything that is wrong; the exit status is 1 then
     Check {
         /// The files to read together, in this order; those that are installed if left out
-        #[arg(value_name = "FILE")]
+        #[arg(value_name = "FILE", conflicts_with = "config_dir")]
         files: Vec<PathBuf>,
         #[command(flatten)]
         place: Place,
@@ -47,7 +47,7 @@ enum Action {
 struct Place {
     /// Read rules.toml and rules.d/*.toml of this directory instead of those that are installed; several
     /// times: the most important directory first
-    #[arg(long, value_name = "DIR", conflicts_with = "files")]
+    #[arg(long, value_name = "DIR")]
     config_dir: Vec<PathBuf>,
 }
 
