@@ -13,6 +13,7 @@ use corewise_core::observe::Target;
 use corewise_core::policy::Policy;
 use corewise_core::program;
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources, WaitsReport};
+use corewise_core::topology::Topology;
 use corewise_counters as counters;
 use corewise_discovery as discovery;
 use corewise_discovery::Root;
@@ -98,6 +99,11 @@ impl Machine {
             machine.model()?;
         }
         Ok(machine)
+    }
+
+    /// Returns its topology.
+    pub fn topology(&self) -> Result<&Topology> {
+        Ok(&self.model()?.topology)
     }
 
     fn model(&self) -> Result<&MachineModel> {

@@ -1,21 +1,22 @@
 //! `corewise daemon`: watches and places all programs, until it is ended.
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
+use crate::daemon::consent::{Consents, Shared};
 use crate::daemon::{Clients, Daemon as Served, socket_of_user};
+use crate::rules_files;
 use crate::session::attached::Targets;
+use crate::session::team_size::Teams;
 use crate::session::{self, Machine, SessionRequest};
 use anyhow::{Result, anyhow, bail};
 use corewise_binding::actuators;
 use corewise_core::engine::EngineConfig;
-use corewise_core::policy::Claims;
+use corewise_core::policy::{Claims, SPREAD};
 use corewise_core::waits::Mitigations;
 use corewise_discovery::Extent;
-use corewise_live::{Consent, Where};
 use corewise_render::terminal;
 use corewise_sys::environment;
 use corewise_sys::launch::Output;
-use corewise_sys::proc::Proc;
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -38,6 +39,10 @@ pub struct Daemon {
     /// Where clients ask [default: /run/corewise.socket, or daemon.socket in the user's runtime directory]
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
+    /// Read the rules in rules.toml and rules.d/*.toml of this directory instead of those that are installed;
+    /// several times: the most important directory first
+    #[arg(long, value_name = "DIR")]
+    config_dir: Vec<PathBuf>,
     /// Decide and tell, but change nothing
     #[arg(long)]
     dry_run: bool,
@@ -52,22 +57,33 @@ pub struct Daemon {
 impl Daemon {
     /// Runs until it is asked to end; returns the exit status.
     pub fn execute(self) -> Result<u8> {
-        let policy = self
-            .policy
-            .policy(&|_| Err("a daemon takes no policy that is a command; `corewise run` does".to_owned()))?;
+        let machine = Machine::of(self.machine)?;
+        let directories = match self.config_dir.is_empty() {
+            true => rules_files::directories(),
+            false => self.config_dir,
+        };
+        let consents = Consents::read(directories, machine.topology()?.clone())?;
+        let wanted = consents.rules().daemon.clone();
+        let policy = self.policy.policy_or(wanted.policy.unwrap_or_else(|| (&SPREAD).into()), &|_| {
+            Err("a daemon takes no policy that is a command; `corewise run` does".to_owned())
+        })?;
         if let Some(outer) = environment::outer_corewise() {
             bail!("inside `corewise run` (process {outer}), which places these threads: start it outside");
         }
         let socket = self.socket.map_or_else(socket_of_user, Ok).map_err(|why| anyhow!(why))?;
         let claims = if actuators::may_change_weights() { Claims::Weights } else { Claims::Masks };
-        let guard = (!self.dry_run).then(|| u64::from(std::process::id()));
-        let mitigations = Mitigations { spin: !self.dry_run, turns: !self.dry_run };
+        let guards = !self.dry_run && wanted.guard.unwrap_or(true);
+        let guard = guards.then(|| u64::from(std::process::id()));
+        let waits = wanted.waits.unwrap_or(Mitigations { spin: true, turns: true });
+        let mitigations = if self.dry_run { Mitigations::default() } else { waits };
+        let config = EngineConfig { claims, mitigations, guard, ..self.policy.config() };
+        let interval = wanted.interval.unwrap_or(config.interval);
         let request = SessionRequest {
             command: Vec::new(),
-            machine: Machine::of(self.machine)?,
+            machine,
             policy,
             policy_keeper: None,
-            config: EngineConfig { claims, mitigations, guard, ..self.policy.config() },
+            config: EngineConfig { interval, ..config },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             applications: Extent::Program,
@@ -80,9 +96,10 @@ impl Daemon {
             ready_first: true,
         };
         let targets = Targets { pids: self.pids, groups: self.cgroup, units: self.unit };
-        let consent = Box::new(OfOthers::default());
+        let consents = Rc::new(RefCell::new(consents));
+        let consent = Box::new(Shared(Rc::clone(&consents)));
         session::daemon::serve(request, &targets, consent, |sources, notes| {
-            let served = Served::open(&socket, sources, notes)?;
+            let served = Served::open(&socket, consents, sources, notes)?;
             terminal::message(format_args!("ready; `corewise status` asks at {}", socket.display()));
             // Nobody has to listen.
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -92,34 +109,5 @@ impl Daemon {
             }))
         })?;
         Ok(0)
-    }
-}
-
-/// Consent to everything but programs that a `corewise run` places.
-#[derive(Default)]
-struct OfOthers {
-    are_placed: HashMap<u32, bool>,
-}
-
-impl OfOthers {
-    fn is_placed(&mut self, pid: u32) -> bool {
-        *self.are_placed.entry(pid).or_insert_with(|| {
-            let other = environment::started_by(&Proc::own(), pid);
-            other.is_some_and(environment::runs_corewise)
-        })
-    }
-}
-
-impl Consent for OfOthers {
-    fn to_placement(&mut self, pid: u32) -> Where {
-        if self.is_placed(pid) { Where::Nowhere } else { Where::Anywhere }
-    }
-
-    fn to_waits(&mut self, pid: u32) -> bool {
-        !self.is_placed(pid)
-    }
-
-    fn forget(&mut self, pid: u32) {
-        self.are_placed.remove(&pid);
     }
 }

@@ -1,5 +1,6 @@
 //! `corewise rules`: checks the rules of the daemon, and explains what applies to a process.
 
+use crate::daemon::client::{Connection, candidates};
 use crate::{process_facts, rules_files};
 use anyhow::{Result, bail};
 use corewise_core::waits::Mitigations;
@@ -8,6 +9,7 @@ use corewise_render::terminal::{Name, print};
 use corewise_rules::{Fact, Facts, PeChoice, Rules as All, Settings, Verdict};
 use corewise_sys::proc::Proc;
 use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Check the rules by which the daemon treats programs, or explain which apply to a process.
@@ -29,6 +31,12 @@ enum Action {
         files: Vec<PathBuf>,
         #[command(flatten)]
         place: Place,
+    },
+    /// Have the running daemon read its rules again; if anything is wrong with them, it keeps the former ones
+    Reload {
+        /// The daemon's socket
+        #[arg(long, value_name = "FILE")]
+        socket: Option<PathBuf>,
     },
     /// Tell what is known of a process, which rules match it, and what applies
     Why {
@@ -67,6 +75,13 @@ impl Rules {
                     false => rules_files::read_files(&files)?,
                 };
                 print(&format!("{} rules, no errors\n", rules.rules.len()))?;
+            }
+            Action::Reload { socket } => {
+                let mut daemon = Connection::open(&candidates(socket.as_deref()))?;
+                daemon.call("Reload", json!({}), false, |answer| {
+                    print(&format!("{} rules in force\n", answer["rules"]))?;
+                    Ok(true)
+                })?;
             }
             Action::Why { pid, json, place } => {
                 let rules = rules_files::read(&place.directories())?;

@@ -48,6 +48,7 @@ pub fn answer(known: &Known, request: &Request<'_>, peer: Peer) -> Answer {
         Some((SERVICE, "GetInterfaceDescription")) => describe(&parameters),
         Some((NAME, "GetStatus")) => status(known, peer, follows),
         Some((NAME, "ListThreads")) => threads(known, parameters, peer),
+        Some((NAME, "Reload")) => reload(known, peer),
         Some((SERVICE | NAME, _)) => failure(SERVICE, "MethodNotFound", json!({"method": request.method})),
         other => {
             let interface = other.map_or(&*request.method, |(interface, _)| interface);
@@ -114,6 +115,17 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
     Reply { continues, error: None, parameters: Some(without_unknown(parameters)) }
 }
 
+fn reload(known: &Known, peer: Peer) -> Reply {
+    if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
+        let reason = "only root, and the user whose daemon it is, may have the rules read again";
+        return failure(NAME, "NotPermitted", json!({"reason": reason}));
+    }
+    match known.consents.borrow_mut().reload() {
+        Ok(rules) => Reply::parameters(Some(json!({"rules": rules}))),
+        Err(errors) => failure(NAME, "BadRules", json!({"errors": errors.to_string()})),
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct ListThreads {
@@ -174,13 +186,20 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::consent::Consents;
     use corewise_core::report::Sources;
     use corewise_core::top::Top;
+    use corewise_core::topology::Topology;
+    use std::cell::RefCell;
+    use std::rc::Rc;
     use std::time::Instant;
 
     fn known() -> Known {
         let sources = Sources { discovery: "bpf".to_owned(), counters: "none".to_owned() };
-        Known { top: Top::default(), sources, notes: Vec::new(), began: Instant::now() }
+        let machine = Topology::synthetic("core:2 pu:1").unwrap();
+        let consents = Consents::read(Vec::new(), machine).unwrap();
+        let consents = Rc::new(RefCell::new(consents));
+        Known { top: Top::default(), sources, notes: Vec::new(), consents, began: Instant::now() }
     }
 
     fn ask(method: &str, parameters: Value) -> Reply {
@@ -198,6 +217,14 @@ mod tests {
     }
 
     #[test]
+    fn rules_are_read_again_for_those_whose_daemon_it_is() {
+        let other = nix::unistd::geteuid().as_raw() + 1;
+        let reload = |uid| reload(&known(), Peer { uid });
+        assert_eq!(reload(0).parameters, Some(json!({"rules": 0})));
+        assert_eq!(reload(other).error.unwrap(), "org.corewise.Daemon.NotPermitted");
+    }
+
+    #[test]
     fn the_service_describes_itself_and_every_method_that_it_describes_is_there() {
         let info = ask("org.varlink.service.GetInfo", json!({})).parameters.unwrap();
         assert_eq!(info["interfaces"], json!([SERVICE, NAME]));
@@ -209,7 +236,7 @@ mod tests {
                 .filter_map(|line| Some(line.strip_prefix("method ")?.split_once('(')?.0.to_owned()))
                 .collect()
         };
-        assert_eq!(methods(NAME), ["GetStatus", "ListThreads"]);
+        assert_eq!(methods(NAME), ["GetStatus", "ListThreads", "Reload"]);
         for method in methods(NAME) {
             assert_eq!(ask(&format!("{NAME}.{method}"), json!({})).error, None, "{method}");
         }

@@ -9,10 +9,12 @@
 //! Limits. One policy for all programs.
 
 pub mod client;
+pub mod consent;
 mod interface;
 mod socket;
 
 use anyhow::Result;
+use consent::Consents;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
@@ -21,7 +23,7 @@ use corewise_core::top::Top;
 use corewise_live::Onlooker;
 use socket::Socket;
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -46,6 +48,8 @@ pub struct Known {
     pub sources: Sources,
     /// What those who ask should know.
     pub notes: Vec<String>,
+    /// The rules.
+    pub consents: Rc<RefCell<Consents>>,
     /// Since when it runs.
     began: Instant,
 }
@@ -58,8 +62,13 @@ pub struct Daemon {
 
 impl Daemon {
     /// Opens the socket.
-    pub fn open(path: &Path, sources: Sources, notes: Vec<String>) -> Result<Rc<RefCell<Daemon>>> {
-        let known = Known { top: Top::default(), sources, notes, began: Instant::now() };
+    pub fn open(
+        path: &Path,
+        consents: Rc<RefCell<Consents>>,
+        sources: Sources,
+        notes: Vec<String>,
+    ) -> Result<Rc<RefCell<Daemon>>> {
+        let known = Known { top: Top::default(), sources, notes, consents, began: Instant::now() };
         Ok(Rc::new(RefCell::new(Daemon { known, socket: Socket::bind(path)? })))
     }
 
@@ -74,20 +83,22 @@ impl Daemon {
 }
 
 /// The socket's turns in the loop.
-pub struct Clients(pub Rc<RefCell<Daemon>>, pub std::os::fd::OwnedFd);
+pub struct Clients {
+    daemon: Rc<RefCell<Daemon>>,
+    descriptor: OwnedFd,
+}
 
 impl Clients {
     /// Creates it.
     pub fn of(daemon: Rc<RefCell<Daemon>>) -> Result<Clients> {
         let descriptor = daemon.borrow().socket.descriptor()?;
-        Ok(Clients(daemon, descriptor))
+        Ok(Clients { daemon, descriptor })
     }
 }
 
 impl Onlooker for Clients {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        use std::os::fd::AsFd;
-        Some(self.1.as_fd())
+        Some(self.descriptor.as_fd())
     }
 
     fn due_within(&self) -> Option<Duration> {
@@ -95,7 +106,7 @@ impl Onlooker for Clients {
     }
 
     fn take_turn(&mut self) -> bool {
-        let Daemon { known, socket } = &mut *self.0.borrow_mut();
+        let Daemon { known, socket } = &mut *self.daemon.borrow_mut();
         socket.take_turn(|request, peer| interface::answer(known, request, peer));
         false
     }

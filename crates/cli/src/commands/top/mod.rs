@@ -4,6 +4,7 @@ use super::replay::PLACEMENT_ALONE;
 use super::{PolicyOptions, SourceOptions, ThisMachine, start_patiently};
 use crate::recording_file;
 use crate::session::attached::{self, Targets};
+use crate::session::team_size::Teams;
 use crate::session::{Machine, SessionRequest};
 use anyhow::{Result, bail};
 use corewise_core::engine::EngineConfig;
