@@ -90,6 +90,7 @@ impl Facts {
         let Some(mut texts) = self.texts(fact) else { return "unknown".to_owned() };
         match fact {
             Fact::Exe | Fact::Cgroup => texts.truncate(1),
+            Fact::User if texts.len() == 2 => return format!("{} ({})", texts[0], texts[1]),
             _ if texts.is_empty() => return "none".to_owned(),
             _ => {}
         }
@@ -123,7 +124,7 @@ mod tests {
             "/opt/render/bin/x",
             "unknown",
             "a.service, b.slice",
-            "alice, 1000",
+            "alice (1000)",
             "/b.slice/a.service",
         ];
         assert_eq!(shown, expected);

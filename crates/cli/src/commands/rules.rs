@@ -74,7 +74,8 @@ impl Rules {
                     true => rules_files::read(&place.directories())?,
                     false => rules_files::read_files(&files)?,
                 };
-                print(&format!("{} rules, no errors\n", rules.rules.len()))?;
+                let count = rules.rules.len();
+                print(&format!("{count} rule{}, no errors\n", if count == 1 { "" } else { "s" }))?;
             }
             Action::Reload { socket } => {
                 let mut daemon = Connection::open(&candidates(socket.as_deref()))?;
