@@ -19,10 +19,16 @@ struct Daemon {
 
 impl Daemon {
     fn start(pid: u32) -> Daemon {
+        Daemon::start_with(pid, "")
+    }
+
+    fn start_with(pid: u32, rules: &str) -> Daemon {
         let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("rules.toml"), rules).unwrap();
         let mut daemon = corewise();
         daemon.args(["daemon", &pid.to_string(), "--interval", "100ms", "--policy", "mintlp", "--fast", "0"]);
         daemon.arg("--socket").arg(directory.path().join("socket"));
+        daemon.arg("--config-dir").arg(directory.path());
         let mut child = daemon.stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "it does not get ready");
@@ -31,6 +37,12 @@ impl Daemon {
 
     fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
+    }
+
+    /// Writes other rules, and has them read.
+    fn reload(&self, rules: &str) -> std::process::Output {
+        std::fs::write(self.directory.path().join("rules.toml"), rules).unwrap();
+        corewise().args(["rules", "reload", "--socket"]).arg(self.socket()).output().unwrap()
     }
 
     fn child(&mut self) -> &mut Child {
@@ -120,6 +132,28 @@ fn programs_under_a_corewise_run_are_left_to_that() {
     let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(|status| status["bound"] == 1));
     assert!(status["threads"].as_u64().unwrap() >= 4, "{status}");
     assert_eq!(bound(theirs), 0);
+}
+
+const LEFT_ALONE: &str = "[[rule]]\nname = \"tests\"\nmatch.name = \"burn\"\nleave-alone = true\n";
+
+#[test]
+fn rules_hold_from_the_moment_in_which_they_are_read_and_bad_ones_change_nothing() {
+    needs!(TwoPes);
+    let program = Program::start(&["60", "int"]);
+    let before = masks_of(program.pid());
+    let daemon = Daemon::start_with(program.pid(), LEFT_ALONE);
+    // It has looked twice, and decided once at least.
+    let own_cost = |status: &Value| status["own_cpu"].as_f64().is_some();
+    let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(own_cost));
+    assert_eq!((&status["bound"], masks_of(program.pid())), (&0.into(), before.clone()), "{status}");
+    let bad = daemon.reload("[[rule]]\nname = \"tests\"\nmatch.name = \"burn\"\nleave_alone = true\n");
+    let said = String::from_utf8_lossy(&bad.stderr).into_owned();
+    assert!(bad.status.code() == Some(1) && said.contains("rules.toml") && said.contains("leave"), "{said}");
+    assert_eq!(masks_of(program.pid()), before);
+    assert!(daemon.reload("").status.success());
+    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    assert!(daemon.reload(LEFT_ALONE).status.success());
+    wait_for(|| (masks_of(program.pid()) == before).then_some(()));
 }
 
 #[test]
