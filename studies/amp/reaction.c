@@ -3,10 +3,10 @@
  *
  *     reaction PE PHASES SERIAL_MS PARALLEL_MS
  *
- * Phases alternate: four threads compute for PARALLEL_MS, then the first thread alone for SERIAL_MS. At the end of the
- * parallel phase those on PE go on for a moment, so that the first thread begins elsewhere. For each sequential phase
- * it prints the microseconds until the first thread ran on PE: 0 if it began there after all, `never` if it did not
- * come there within the phase.
+ * Phases alternate: four threads compute for PARALLEL_MS, then the first thread alone for SERIAL_MS. At the
+ * end of the parallel phase those on PE go on for a moment, so that the first thread begins elsewhere. For
+ * each sequential phase it prints the microseconds until the first thread ran on PE: 0 if it began there
+ * after all, `never` if it did not come there within the phase.
  *
  *     reaction idle
  *

@@ -5,11 +5,11 @@
 //! moment, and looks once corewise and its guardian are gone whether a thread is narrower than its cpuset,
 //! `SCHED_IDLE` or not at nice level 0, a spin count is not the program's own, a session is not at its own
 //! nice level, or memory was written that is no longer a library's. It prints how often each kind was done
-//! and found something changed, and ends with 1 if anything was left so. A KIND may end with `*`: all whose names begin so. FAULTS is a
-//! number, or two with a dash: `55-57` does only these of the faults that follow from the seed. Everything
-//! follows from it but the moment at which the machine gets to it. Each run has a cpuset, a runtime directory
-//! and a session of its own; nothing outside of them is touched, but by kinds that are done only where they
-//! are named. Needs root, the PEs 0 and 1, and cgroups with cpusets.
+//! and found something changed, and ends with 1 if anything was left so. A KIND may end with `*`: all whose
+//! names begin so. FAULTS is a number, or two with a dash: `55-57` does only these of the faults that follow
+//! from the seed. Everything follows from it but the moment at which the machine gets to it. Each run has
+//! a cpuset, a runtime directory and a session of its own; nothing outside of them is touched, but by
+//! kinds that are done only where they are named. Needs root, the PEs 0 and 1, and cgroups with cpusets.
 //!
 //! Threads that pin themselves (`pin`, and `tail` by taskset) are narrow by their own wish; how many of them
 //! were given more is told apart.

@@ -1,7 +1,7 @@
 //! How many runnable threads of each application work, where programs report which of theirs only spin.
 //!
-//! The kernel counts a thread that busy-waits as runnable. One whose runtime library says that it spins does no
-//! work (Saez et al., CF'10, §2.2.1), and does not count for the parallelism of its application.
+//! The kernel counts a thread that busy-waits as runnable. One whose runtime library says that it spins does
+//! no work (Saez et al., CF'10, §2.2.1), and does not count for the parallelism of its application.
 
 use corewise_core::ids::AppId;
 use corewise_core::observe::{Hints, RunnableThreads};

@@ -126,7 +126,8 @@ fn has_own_spin_count(pid: u32) -> bool {
     found.iter().all(|variable| [0, libgomp::UNDECIDED].contains(&variable.own()))
 }
 
-/// A field of each thread (proc_pid_stat(5)): 19 is the nice level, 41 the policy, of which 5 is `SCHED_IDLE`.
+/// A field of each thread (proc_pid_stat(5)): 19 is the nice level, 41 the policy, of which 5 is
+/// `SCHED_IDLE`.
 fn of_threads(pid: u32, field: usize) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let value = |stat: String| {

@@ -1,6 +1,7 @@
 //! What the daemon may do with each process: by the rules, and as far as no `corewise run` places it.
 
-use crate::{process_facts, rules_files};
+use crate::process_facts;
+use crate::rules_files;
 use corewise_core::topology::Topology;
 use corewise_live::{Consent, Where};
 use corewise_rules::{Fact, RuleErrors, Rules, Verdict};
