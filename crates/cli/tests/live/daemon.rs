@@ -157,7 +157,7 @@ fn rules_hold_from_the_moment_in_which_they_are_read_and_bad_ones_change_nothing
 }
 
 #[test]
-fn who_asks_where_no_daemon_is_or_about_nobody_gets_a_clear_error() {
+fn asking_where_no_daemon_is_or_about_no_process_is_a_clear_error() {
     let directory = tempfile::tempdir().unwrap();
     let output = ask(&directory.path().join("none"), &[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
