@@ -63,7 +63,7 @@ fn status(answer: &Value) -> String {
         ["findings", "notes"].into_iter().flat_map(|key| answer[key].as_array().into_iter().flatten());
     let why = answer["nothing_to_gain"].as_str();
     for line in why.into_iter().chain(lines.filter_map(Value::as_str)) {
-        out += &format!("  {line}\n");
+        out += &format!("  {}\n", terminal::printable(line));
     }
     out + &rows(answer, "applications", ">>><<<", &["threads", "cpu", "tlp", "class", "name", "executed_by"])
 }

@@ -5,14 +5,14 @@
 //! sends a message without an end, is disconnected.
 
 use anyhow::{Context, Result, bail};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use varlink::sansio::{Server, ServerEvent};
@@ -72,16 +72,20 @@ impl Socket {
     pub fn bind(path: &Path) -> Result<Socket> {
         let shown = path.display();
         let beside = path.with_extension("lock");
-        let file = File::options().create(true).truncate(false).write(true).open(&beside);
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true).custom_flags(OFlag::O_NOFOLLOW.bits());
+        let file = options.open(&beside);
         let file = file.with_context(|| format!("cannot create {}", beside.display()))?;
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
             bail!("another daemon has {shown}: `corewise status` asks it");
         };
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot replace {shown}"));
+        match std::fs::symlink_metadata(path) {
+            Ok(left) if left.file_type().is_socket() => {
+                std::fs::remove_file(path).with_context(|| format!("cannot replace {shown}"))?;
             }
-            _ => {}
+            Ok(_) => bail!("{shown} is no socket: name another file"),
+            // Whatever else is wrong, creating it tells.
+            Err(_) => {}
         }
         let listener = UnixListener::bind(path).with_context(|| format!("cannot create {shown}"))?;
         listener.set_nonblocking(true)?;
@@ -318,6 +322,16 @@ mod tests {
         }
         good.write_all(ASK).unwrap();
         assert_eq!(message(&mut socket, &good).as_deref(), Some(ANSWER));
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("letter.txt");
+        std::fs::write(&path, "dear").unwrap();
+        let refusal = Socket::bind(&path).err().unwrap().to_string();
+        assert!(refusal.contains("is no socket"), "{refusal}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear");
     }
 
     #[test]
