@@ -161,7 +161,7 @@ def built(program, command, to, directory=None):
 
 def compare(variants, workload, rounds, to, directory):
     """Runs `corewise compare`; `variants` are files by name, the first is the baseline."""
-    words = [COREWISE, "compare", "--runs", str(rounds), "--same-output", "--json", to,
+    words = [COREWISE, "compare", "--runs", str(rounds), "--same-output", f"--json={to}",
              "--baseline", next(iter(variants))]
     for name, binary in variants.items():
         words += ["--variant", f"{name}={binary}"]

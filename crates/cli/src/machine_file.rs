@@ -1,30 +1,69 @@
-//! Simulated machines as users name them: in a line, or by a file.
+//! Machines as users name them with `--machine`: in a line, or by a file.
 
 use crate::profile_file;
 use anyhow::{Context, Result, bail};
+use corewise_core::machine_model::MachineModel;
 use corewise_core::topology::Topology;
 use corewise_render::terminal;
-use corewise_sim::machine::{MachineSpec, SpeedSpec};
+use corewise_sim::machine::{Machine, MachineSpec, SpeedSpec};
 use corewise_sim::measured;
 use corewise_sys::input;
 use corewise_topology as topology;
 use corewise_topology::Source;
 use std::path::Path;
 
-/// Returns the machine of a name: a machine profile (`.json`), the machine of a scenario (`.toml`), a machine
-/// that hwloc exported or that was recorded, or one in a line.
+/// How users name a machine.
+enum Named<'a> {
+    /// A machine profile (`.json`).
+    Profile(&'a Path),
+    /// The machine of a scenario (`.toml`).
+    Scenario(&'a Path),
+    /// One that hwloc exported, or that was recorded.
+    Recorded(&'a Path),
+    /// One in a line.
+    Line(&'a str),
+}
+
+impl<'a> Named<'a> {
+    fn of(name: &'a str) -> Result<Self> {
+        let path = Path::new(name);
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+        Ok(match ending.as_deref() {
+            Some("json") => Named::Profile(path),
+            Some("toml") => Named::Scenario(path),
+            Some("xml") => Named::Recorded(path),
+            _ if path.exists() || name.contains('/') => Named::Recorded(path),
+            _ if name.contains(':') => Named::Line(name),
+            _ => bail!(
+                "`{name}` is neither a machine nor a file: write a machine profile (.json), a scenario \
+                 (.toml), a machine of hwloc (.xml), a recorded one (a directory, .tar.gz or .tar.bz2), or \
+                 one in a line, such as \"pack:1 l2:4 core:2 pu:1\""
+            ),
+        })
+    }
+}
+
+/// Returns what the simulator needs of the machine with this name.
 pub fn named(name: &str) -> Result<MachineSpec> {
-    let path = Path::new(name);
-    Ok(match path.extension().and_then(|extension| extension.to_str()) {
-        Some("json") => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.spec,
-        Some("toml") => of_scenario(path).with_context(|| format!("cannot take the machine of {name}"))?,
-        _ if path.exists() => of_shape(recorded(path)?, name)?,
-        _ if name.contains(':') => MachineSpec::plain(name),
-        _ => bail!(
-            "`{name}` is neither a machine nor a file: write a machine profile (.json), a scenario (.toml), \
-             a machine of hwloc (.xml), a recorded one (a directory, .tar.gz or .tar.bz2), or one in a line, \
-             such as \"pack:1 l2:4 core:2 pu:1\""
-        ),
+    Ok(match Named::of(name)? {
+        Named::Profile(path) => measured::machine(&profile_file::read(path)?).context(name.to_owned())?.spec,
+        Named::Scenario(path) => of_scenario(path)?,
+        Named::Recorded(path) => of_shape(recorded(path)?, name)?,
+        Named::Line(line) => MachineSpec::plain(line),
+    })
+}
+
+/// Returns the model of the machine with this name; `fpu_modules` says more about a recorded one.
+pub fn model(name: &str, fpu_modules: Option<&Path>) -> Result<MachineModel> {
+    let machine = Named::of(name)?;
+    if let (Some(file), Named::Profile(_) | Named::Scenario(_) | Named::Line(_)) = (fpu_modules, &machine) {
+        bail!("--fpu-modules {}: {name} itself says what shares an FPU; leave it out", file.display());
+    }
+    Ok(match machine {
+        Named::Profile(path) => profile_file::as_it_behaves(path, &profile_file::read(path)?),
+        Named::Scenario(path) => Machine::new(of_scenario(path)?)?.model,
+        Named::Recorded(path) => topology::load(&Source::of(path), fpu_modules)?.into(),
+        Named::Line(line) => Topology::synthetic(line)?.into(),
     })
 }
 
@@ -51,6 +90,10 @@ pub fn complete(scenario: &mut toml::Table, folder: &Path) -> Result<()> {
 }
 
 fn of_scenario(path: &Path) -> Result<MachineSpec> {
+    scenario_machine(path).with_context(|| format!("cannot take the machine of {}", path.display()))
+}
+
+fn scenario_machine(path: &Path) -> Result<MachineSpec> {
     let mut table: toml::Table = toml::from_str(&input::read_text(path, input::DOCUMENT_MAX)?)?;
     complete(&mut table, path.parent().unwrap_or(Path::new("")))?;
     let machine = table.remove("machine").context("it has no [machine]")?;

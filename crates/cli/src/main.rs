@@ -6,6 +6,8 @@ mod experiments;
 #[cfg(test)]
 mod hostile;
 mod machine_file;
+mod old_spellings;
+mod outputs;
 mod parallel;
 mod process_facts;
 mod profile_file;
@@ -21,7 +23,7 @@ use commands::{
     calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon,
     emulate_slow::EmulateSlow, experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo,
     policies::Policies, profile::Profile, progress::Progress, replay::Replay, rules::Rules, run::Run,
-    sim::Sim, status::Status, top::Top, topo::Topo,
+    sim::Sim, status::Status, top::Top, topo::Topo, what_if::WhatIf,
 };
 use corewise_live::policy_command;
 use corewise_render::terminal;
@@ -48,6 +50,7 @@ enum Command {
     Explain(Explain),
     Replay(Replay),
     Rules(Rules),
+    WhatIf(WhatIf),
     Sim(Sim),
     Experiment(Experiment),
     Policies(Policies),
@@ -73,8 +76,10 @@ fn main() -> ExitCode {
 }
 
 fn run_command() -> ExitCode {
+    let (arguments, hints) = old_spellings::renewed(std::env::args_os());
+    hints.iter().for_each(terminal::message);
     // Errors of corewise have other exit statuses than failures of its command, as in env(1) and timeout(1).
-    let (result, failure): (_, fn(&anyhow::Error) -> u8) = match Cli::parse().command {
+    let (result, failure): (_, fn(&anyhow::Error) -> u8) = match Cli::parse_from(arguments).command {
         Command::Run(run) => (run.execute(), session::exit_status_of),
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
         Command::Compare(compare) => (compare.execute().map(exited), |_| 1),
@@ -82,6 +87,7 @@ fn run_command() -> ExitCode {
         Command::Explain(explain) => (explain.execute().map(exited), |_| 1),
         Command::Replay(replay) => (replay.execute().map(exited), |_| 1),
         Command::Rules(rules) => (rules.execute().map(exited), |_| 1),
+        Command::WhatIf(what_if) => (what_if.execute().map(exited), |_| 1),
         Command::Sim(sim) => (sim.execute().map(exited), |_| 1),
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),
         Command::Policies(policies) => (policies.execute().map(exited), |_| 1),

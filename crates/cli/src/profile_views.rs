@@ -1,31 +1,31 @@
 //! Output formats of a machine profile, as options that several commands share.
 
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result};
 use corewise_core::profile::{MachineProfile, to_json};
 use corewise_render::profile::{csv, page, table};
-use std::path::PathBuf;
 
 /// The forms in which a profile is shown.
 #[derive(Debug, clap::Args)]
 pub struct Views {
     /// Write a page with the figures
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    html: Option<OutputFile>,
     /// Write each figure into a file of its own in DIR, which is made if need be
     #[arg(long, value_name = "DIR")]
-    svg: Option<PathBuf>,
+    svg: Option<OutputFile>,
     /// Write every number into one table
     #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-    /// Print the profile as JSON
-    #[arg(long)]
-    json: bool,
+    csv: Option<OutputFile>,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 impl Views {
     /// Fails early if an output could not be written at the end.
     pub fn check(&self) -> Result<()> {
+        self.json.check()?;
         self.html.iter().chain(&self.csv).try_for_each(|path| whole_file::check_writable(path))?;
         match &self.svg {
             Some(directory) => {
@@ -52,7 +52,6 @@ impl Views {
 
     /// Prints to standard output.
     pub fn print(&self, profile: &MachineProfile) -> Result<()> {
-        let text = if self.json { to_json(profile) } else { table::render(profile) };
-        Ok(corewise_render::terminal::print(&text)?)
+        self.json.show_written(|| to_json(profile), || table::render(profile))
     }
 }

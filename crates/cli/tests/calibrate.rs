@@ -34,7 +34,7 @@ impl Calibrated {
     fn new(machine: &str, options: &[&str]) -> Calibrated {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = path(directory.path(), "profile.json");
-        let args = ["calibrate", "--quick", "--synthetic", machine, "--output", &file];
+        let args = ["calibrate", "--quick", "--machine", machine, "--output", &file];
         let (text, _) = check(&[&args, options].concat(), 0);
         Calibrated { directory, text }
     }
@@ -113,13 +113,13 @@ fn a_difference_shows_in_the_exit_status() {
 fn a_profile_is_a_machine() {
     let calibrated = Calibrated::new(SMT, &["--kernels", "int-add"]);
     let profile = calibrated.file("profile.json");
-    assert_eq!(check(&["topo", "--profile", &profile, "core:1"], 0).0, "2-3\n");
+    assert_eq!(check(&["topo", "--machine", &profile, "core:1"], 0).0, "2-3\n");
     // This machine may have four PEs, but not these.
     let other = Calibrated::new("core:4097 pu:1", &["--pes", "0", "--kernels", "int-add"]);
     let (_, refusal) = check(&["run", "--profile", &other.file("profile.json"), "true"], 125);
     assert!(refusal.contains("is the profile of another machine"), "{refusal}");
-    let (_, clash) = check(&["topo", "--profile", &profile, "--synthetic", "pu:2"], 2);
-    assert!(clash.contains("cannot be used with"), "{clash}");
+    let (_, clash) = check(&["topo", "--machine", &profile, "--fpu-modules", "m.toml"], 1);
+    assert!(clash.contains("m.toml") && clash.contains("leave it out"), "{clash}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn what_cannot_be_written_is_named_before_anything_is_measured() {
             check(&[&["calibrate", "--budget", "500s", "--under-load"], &args[..]].concat(), 1);
         assert!(out.is_empty() && error.contains(words), "{args:?}: {error}");
     }
-    let model = ["calibrate", "--quick", "--synthetic", "pu:2", "--kernels", "int-add"];
+    let model = ["calibrate", "--quick", "--machine", "pu:2", "--kernels", "int-add"];
     let (out, error) = check(&[&model[..], &["--output", "/dev/full", "--json"]].concat(), 1);
     assert!(error.contains("cannot write /dev/full") && error.contains("No space"), "{error}");
     assert!(out.contains("corewise machine profile"), "what was measured is printed all the same");
@@ -210,7 +210,7 @@ fn an_interrupted_calibration_of_this_machine_leaves_a_partial_profile() {
     assert_eq!(std::fs::read(&file).expect("the profile"), output.stdout);
     let profile: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&profile["complete"], &profile["evidence"]), (&false.into(), &"measured".into()));
-    check(&["topo", "--profile", &file], 0);
+    check(&["topo", "--machine", &file], 0);
 }
 
 /// The thread that listens blocks SIGINT, which the kernel shows as bit 1 of `SigBlk`.

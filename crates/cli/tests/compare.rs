@@ -54,6 +54,10 @@ fn lives(pid: &str) -> bool {
     Path::new("/proc").join(pid.trim()).exists()
 }
 
+fn json_to(file: &str) -> String {
+    format!("--json={file}")
+}
+
 #[test]
 fn much_more_work_is_found_and_every_view_is_written() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -62,7 +66,7 @@ fn much_more_work_is_found_and_every_view_is_written() {
     // A difference that other work on the machine does not hide.
     let (less, more) = (turns(2_000), turns(80_000));
     let output =
-        success(compare(&["--runs", "8", "--json", json_file, "--csv", csv, "--html", html, &less, &more]));
+        success(compare(&["--runs", "8", &json_to(json_file), "--csv", csv, "--html", html, &less, &more]));
     let table = text(&output.stdout);
     assert!(table.starts_with("measured: 8 blocks of 3 runs, seed 1; "), "{table}");
     assert!(table.contains("slower: "), "{table}");
@@ -83,8 +87,9 @@ fn variants_prefixes_policies_and_copies_are_run() {
     let directory = tempfile::tempdir().expect("a directory");
     let (seen, json_file) = (path(&directory, "seen"), path(&directory, "c.json"));
     let script = format!("echo \"$WHO $COREWISE_PID\" >> {seen}");
-    let arguments = ["--runs", "1", "--warmup", "0", "--copies", "3", "--policies", "default,spread"];
-    let variant = ["--variant", "me='env' WHO=\"x y\"", "--json", &json_file, "--", "sh", "-c", &script];
+    let arguments =
+        ["--runs", "1", "--warmup", "0", "--copies", "3", "--policy", "default", "--policy", "spread"];
+    let variant = ["--variant", "me='env' WHO=\"x y\"", &json_to(&json_file), "--", "sh", "-c", &script];
     success(compare(&[&arguments[..], &variant[..]].concat()));
     let seen = std::fs::read_to_string(&seen).expect("a file");
     let count = |is: fn(&str) -> bool| seen.lines().filter(|line| is(line)).count();
@@ -126,7 +131,7 @@ fn a_workload_starts_later_and_restarts_until_the_longest_is_done() {
          [[application]]\nname = 'short'\nstart = '1s'\ncommand = \"sh -c '{short}'\"\n"
     );
     std::fs::write(&file, workload).expect("a file");
-    success(compare(&["--workload", &file, "--runs", "1", "--warmup", "0", "--json", &json_file]));
+    success(compare(&["--workload", &file, "--runs", "1", "--warmup", "0", &json_to(&json_file)]));
     let found = json(Path::new(&json_file));
     let completions = &found["corewise"]["comparison"]["trials"][0]["completions"];
     assert_eq!((&completions[0]["application"], &completions[0]["times"]), (&"long".into(), &2.into()));
@@ -156,7 +161,7 @@ fn interrupted_it_keeps_what_it_has_and_goes_on_later() {
     let (pids, json_file) = (path(&directory, "pids"), path(&directory, "c.json"));
     let script = format!("echo $$ >> {pids}; sleep 0.05");
     let ran = || std::fs::read_to_string(&pids).unwrap_or_default().lines().count();
-    let arguments = ["--runs", "1000", "--warmup", "1", "--json", &json_file, "--", "sh", "-c", &script];
+    let arguments = ["--runs", "1000", "--warmup", "1", &json_to(&json_file), "--", "sh", "-c", &script];
     let child = compare(&arguments).stdout(std::process::Stdio::piped()).spawn().expect("corewise starts");
     wait_until("six runs", || ran() >= 6);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGINT)
@@ -190,7 +195,7 @@ fn killed_it_keeps_every_finished_run_and_goes_on_later() {
     let (ran, json_file) = (path(&directory, "ran"), path(&directory, "c.json"));
     let script = format!("echo >> {ran}; sleep 0.01");
     let runs = || std::fs::read_to_string(&ran).unwrap_or_default().lines().count();
-    let arguments = ["--runs", "1000", "--warmup", "0", "--json", &json_file, "--", "sh", "-c", &script];
+    let arguments = ["--runs", "1000", "--warmup", "0", &json_to(&json_file), "--", "sh", "-c", &script];
     let mut child = compare(&arguments).spawn().expect("corewise starts");
     wait_until("six runs", || runs() >= 6);
     child.kill().expect("it runs");
@@ -213,7 +218,7 @@ fn a_run_that_takes_too_long_is_ended() {
     let long = ["--runs", "1", "--timeout", "100ms", "--", "sleep", "600"];
     let said = failure(&long);
     assert!(said.contains("took longer than 0.1 s") && said.contains("--timeout"), "{said}");
-    let output = success(compare(&[&["--ignore-failure", "--json", &json_file], &long[..]].concat()));
+    let output = success(compare(&[&["--ignore-failure", &json_to(&json_file)], &long[..]].concat()));
     assert!(text(&output.stdout).contains("note: 2 of 2 runs took too long and were ended"), "{output:?}");
     assert_eq!(json(Path::new(&json_file))["results"][0]["exit_codes"], serde_json::json!([124, 124]));
     success(compare(&["--runs", "1", "--timeout", "10min", "--", "true"]));
@@ -224,7 +229,7 @@ fn throughput_in_a_fixed_time_is_compared() {
     let directory = tempfile::tempdir().expect("a directory");
     let json_file = path(&directory, "c.json");
     // Long enough for the slower one to complete on a busy machine, too.
-    let arguments = ["--for", "2s", "--runs", "3", "--warmup", "0", "--json", &json_file];
+    let arguments = ["--duration", "2s", "--runs", "3", "--warmup", "0", &json_to(&json_file)];
     let output = success(compare(&[&arguments[..], &["true", "sleep 0.2"]].concat()));
     assert!(text(&output.stdout).contains("throughput (completions a second)"), "{output:?}");
     let found = json(Path::new(&json_file));
@@ -232,8 +237,8 @@ fn throughput_in_a_fixed_time_is_compared() {
     assert!(effect["ratio"].as_f64().expect("a ratio") < 1.0, "{effect}");
     let times = &found["corewise"]["comparison"]["trials"][0]["completions"][0]["times"];
     assert!(times.as_u64() >= Some(1), "{times}");
-    let said = failure(&["--for", "50ms", "--", "sleep", "600"]);
-    assert!(said.contains("has not completed once within 0.05 s") && said.contains("--for"), "{said}");
+    let said = failure(&["--duration", "50ms", "--", "sleep", "600"]);
+    assert!(said.contains("has not completed once within 0.05 s") && said.contains("--duration"), "{said}");
 }
 
 #[test]
@@ -243,7 +248,7 @@ fn figures_and_tails_that_commands_print_are_compared() {
     let prints = |rate: u32, slow: u32| {
         format!("echo 'Requests/sec: {rate}'; for i in $(seq 1 30); do echo \"lag $((i * {slow})) ms\"; done")
     };
-    let arguments = ["--runs", "6", "--warmup", "0", "--json", &json_file];
+    let arguments = ["--runs", "6", "--warmup", "0", &json_to(&json_file)];
     let read = ["--figure", r"rate=Requests/sec:\s+(\S+)", "--latency", r"lag (\d+ ms)"];
     let (one, other) = (prints(1000, 1), prints(500, 3));
     let output = success(compare(&[&arguments[..], &read[..], &[&one, &other]].concat()));
@@ -304,12 +309,12 @@ fn what_cannot_be_understood_is_refused_with_a_remedy() {
         (&["--runs", "0", "--", "true"], "the number of runs is 0"),
         (&["--copies", "0", "--", "true"], "--copies 0: write a number from 1"),
         (&["--resume", "/no/such/file"], "cannot read the comparison /no/such/file"),
-        (&["--json", "/no/such/directory/c.json", "--", "true"], "cannot write"),
+        (&["--json=/no/such/directory/c.json", "--", "true"], "cannot write"),
     ] {
         let said = failure(arguments);
         assert!(said.contains(words), "no `{words}` in {said}");
     }
-    let output = compare(&["--policies", "best", "--", "true"]).output().expect("corewise starts");
+    let output = compare(&["--policy", "best", "--", "true"]).output().expect("corewise starts");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("there is no policy `best`; there are: "), "{output:?}");
 }

@@ -81,7 +81,8 @@ fn an_experiment_is_told_as_table_page_and_json() {
     let directory = tempfile::tempdir().expect("a directory");
     let folder = small_experiment(&directory);
     let (page, json) = (directory.path().join("small.html"), directory.path().join("small.json"));
-    let args = ["experiment", "run", text(&folder), "--html", text(&page), "--json", text(&json)];
+    let written = format!("--json={}", text(&json));
+    let args = ["experiment", "run", text(&folder), "--html", text(&page), &written];
     let table = stdout(&args);
     assert!(table.starts_with("simulated: A <small> experiment (nobody, Fig. 0)\n"), "{table}");
     for words in
@@ -117,8 +118,7 @@ fn an_experiment_is_told_as_table_page_and_json() {
 fn the_number_of_workers_changes_no_byte() {
     let directory = tempfile::tempdir().expect("a directory");
     let folder = small_experiment(&directory);
-    let run =
-        |jobs| stdout(&["experiment", "run", text(&folder), "--runs", "3", "--jobs", jobs, "--json", "-"]);
+    let run = |jobs| stdout(&["experiment", "run", text(&folder), "--runs", "3", "--jobs", jobs, "--json"]);
     assert_eq!(run("1"), run("2"));
 }
 
@@ -146,7 +146,7 @@ fn errors_say_what_there_is() {
         (vec!["experiment", "run", "no-such"], "there are: amp-overhead, "),
         (vec!["experiment", "run", text(&folder)], "scenario `pair`: "),
         (vec!["experiment", "run", "bulldover", "--html", text(&folder)], "is a directory"),
-        (vec!["experiment", "run", "bulldover", "--json", "no/such/file"], "no/such"),
+        (vec!["experiment", "run", "bulldover", "--json=no/such/file"], "no/such"),
     ] {
         let output = corewise(&args).assert().code(1).stdout("");
         let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();

@@ -90,7 +90,7 @@ impl Project {
     fn pgo(&self, build: &str, options: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("corewise"));
         command.current_dir(self.folder.path()).args(["pgo", "--build", build, "--run", RUN]);
-        command.args(["--record-max", "1s", "--rounds", "6"]).args(options);
+        command.args(["--record-max", "1s", "--runs", "6"]).args(options);
         command
     }
 
@@ -275,7 +275,7 @@ fn check_on_a_disk_that_is_full_after(step: &str, expected: &[&str], words: &str
     let mut command = std::process::Command::new("unshare");
     command.current_dir(project.folder.path()).env("S", step);
     command.args(["--mount", "sh", "-c", &script, "sh"]).arg(assert_cmd::cargo::cargo_bin!("corewise"));
-    command.args(["pgo", "--dir", "d", "--binary", "prog", "--build", &build, "--rounds", "6"]);
+    command.args(["pgo", "--dir", "d", "--binary", "prog", "--build", &build, "--runs", "6"]);
     command.args(["--run", &fills("run", RUN), "--measure", &fills("measure", RUN), "--record-max", "1ms"]);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -181,7 +181,7 @@ fn a_calibrated_machine_runs_scenarios_and_is_held_against_its_pairs() {
     let profile = directory.path().join("profile.json");
     let profile = profile.to_str().expect("a path in UTF-8");
     let kernels = "read,write,load-latency,int-add-chain";
-    corewise(&["calibrate", "--quick", "--synthetic", machine, "--kernels", kernels, "--output", profile])
+    corewise(&["calibrate", "--quick", "--machine", machine, "--kernels", kernels, "--output", profile])
         .assert()
         .success();
     let text = stdout(&["sim", "--check-profile", profile]);

@@ -37,7 +37,7 @@ fn check_error(args: &[&str], status: i32, words: &[&str]) {
 #[test]
 fn json_has_the_names_that_scripts_rely_on() {
     let xml = machine("AMD-15h-Bulldozer-4xOpteron-6272.xml");
-    let bulldozer = json(&["topo", "--json", "--xml", &xml]);
+    let bulldozer = json(&["topo", "--json", "--machine", &xml]);
     let expected = serde_json::json!({
         "pes": 64, "cores": 64, "fpu_modules": 32, "l2_caches": 32, "clusters": 0, "l3_caches": 8,
         "numa_nodes": 1, "allowed_pes": 64, "kinds": [],
@@ -46,7 +46,7 @@ fn json_has_the_names_that_scripts_rely_on() {
     assert_eq!(bulldozer["topology"]["pes"], "0-63");
 
     let root = machine("20em64t-hybrid-1p6c2t+2ca4co1t.tar.gz");
-    let hybrid = json(&["topo", "--json", "--root", &root]);
+    let hybrid = json(&["topo", "--json", "--machine", &root]);
     let fast = &hybrid["summary"]["kinds"][0];
     assert_eq!((fast["name"].as_str(), fast["pes"].as_str()), (Some("fast"), Some("0-11")));
     assert!(fast["evidence"].as_array().is_some_and(|list| !list.is_empty()));
@@ -54,7 +54,7 @@ fn json_has_the_names_that_scripts_rely_on() {
 
 #[test]
 fn the_tree_and_the_counts_are_for_people() {
-    let text = stdout(&["topo", "--synthetic", "pack:1 l2:4(size=2MB) module:1 core:2 pu:1"]);
+    let text = stdout(&["topo", "--machine", "pack:1 l2:4(size=2MB) module:1 core:2 pu:1"]);
     for part in ["4 × L2 2 MiB + FPU module   0-1 | 2-3 | 4-5 | 6-7", "FPU modules 4", "PEs 8 (allowed 8)"] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
@@ -64,7 +64,7 @@ fn the_tree_and_the_counts_are_for_people() {
 #[test]
 fn a_location_is_answered_with_a_kernel_list() {
     let smt = "pack:2 core:2 pu:2";
-    assert_eq!(stdout(&["topo", "--synthetic", smt, "core:1@S1:0"]), "2-4\n");
+    assert_eq!(stdout(&["topo", "--machine", smt, "core:1@S1:0"]), "2-4\n");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_recording_of_this_machine_loads() {
     let file = folder.path().join("machine.tar.gz").into_os_string().into_string().expect("UTF-8");
     assert_eq!(stdout(&["topo", "--record", &file]), "");
     let summary = |args: &[&str]| json(args)["summary"].clone();
-    assert_eq!(summary(&["topo", "--json", "--root", &file]), summary(&["topo", "--json"]));
+    assert_eq!(summary(&["topo", "--json", "--machine", &file]), summary(&["topo", "--json"]));
 }
 
 #[test]
@@ -112,17 +112,20 @@ fn the_users_file_of_fpu_modules_counts_for_this_machine() {
 #[test]
 fn bad_input_is_named_with_a_remedy() {
     let readme = machine("README.md");
-    check_error(&["topo", "--xml", "/no/such.xml"], 1, &["/no/such.xml", "check the path"]);
-    check_error(&["topo", "--xml", &readme], 1, &[&readme, "lstopo"]);
-    check_error(&["topo", "--root", "/no/such"], 1, &["/no/such", "check the path"]);
-    check_error(&["topo", "--root", &readme], 1, &[&readme, "corewise topo --record FILE"]);
-    check_error(&["topo", "--synthetic", "pack:x pu:1"], 1, &["pack:x", "write for instance"]);
-    check_error(&["topo", "--synthetic", "core:1 pu:1", "core:7"], 1, &["core:7", "only 0"]);
+    check_error(&["topo", "--machine", "/no/such.xml"], 1, &["/no/such.xml", "check the path"]);
+    let folder = tempfile::tempdir().expect("a directory");
+    let damaged = folder.path().join("machine.XML").into_os_string().into_string().expect("UTF-8");
+    std::fs::write(&damaged, "<topology").expect("a file");
+    check_error(&["topo", &damaged], 1, &[&damaged, "lstopo"]);
+    check_error(&["topo", "--machine", "/no/such"], 1, &["/no/such", "check the path"]);
+    check_error(&["topo", "--machine", &readme], 1, &[&readme, "corewise topo --record FILE"]);
+    check_error(&["topo", "--machine", "pack:x pu:1"], 1, &["pack:x", "write for instance"]);
+    check_error(&["topo", "--machine", "core:1 pu:1", "core:7"], 1, &["core:7", "only 0"]);
     check_error(&["topo", "--record", "/proc/no.tar.gz"], 1, &["/proc/no.tar.gz", "/proc exists"]);
     check_error(&["topo", "--fpu-modules", "/no/such.toml"], 1, &["/no/such.toml", "check the path"]);
-    check_error(&["topo", "--xml", "a", "--root", "b"], 2, &["cannot be used with"]);
+    check_error(&["topo", "--machine", "a", "--machine", "b"], 2, &["cannot be used multiple times"]);
     check_error(&["topo", "--record", "a", "--json"], 2, &["cannot be used with"]);
-    check_error(&["topo", "--record", "a", "--root", "b"], 2, &["cannot be used with"]);
+    check_error(&["topo", "--record", "a", "--machine", "b"], 2, &["cannot be used with"]);
     check_error(&["topo", "--nonsense"], 2, &["--nonsense"]);
 }
 
@@ -131,7 +134,7 @@ fn a_reader_that_goes_away_is_no_error() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("corewise"))
-        .args(["topo", "--synthetic", "pack:1 core:4 pu:1"])
+        .args(["topo", "--machine", "pack:1 core:4 pu:1"])
         .stdout(writer)
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -1,6 +1,6 @@
 //! The simulated machine: its shape, its speeds, and the parameters of the contention model.
 //!
-//! A machine is written as TOML: a synthetic topology (as for `corewise topo --synthetic`), the clock, the
+//! A machine is written as TOML: a synthetic topology (as for `corewise topo --machine`), the clock, the
 //! PEs that are faster or slower, and the parameters of [`corewise_core::machine_model`]. Parameters that are
 //! left out have the defaults given here, which are round numbers and not measurements of any machine.
 

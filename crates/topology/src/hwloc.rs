@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 /// hwloc is configured by environment variables, which belong to the whole process: allow one load at a time.
 static ENVIRONMENT: Mutex<()> = Mutex::new(());
 
-/// What the `--xml` option expects.
+/// What `--machine FILE.xml` expects.
 const XML: &str = "hwloc XML file of a machine; write one with `lstopo machine.xml`";
 
 /// The parts of a topology that hwloc knows.

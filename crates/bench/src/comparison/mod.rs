@@ -72,7 +72,7 @@ pub enum RunError {
     /// An application did not complete within the fixed time.
     #[error(
         "an application of the variant `{variant}` has not completed once within {seconds} s: give it a \
-         longer --for"
+         longer --duration"
     )]
     NotOnce {
         /// The variant.

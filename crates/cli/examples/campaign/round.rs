@@ -71,7 +71,7 @@ impl Tools {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         let last = online.trim().rsplit('-').next().and_then(|last| last.parse::<u32>().ok()).unwrap_or(0);
         let machine = format!("pack:1 core:{} pu:1", last + 1);
-        let calibrate = ["calibrate", "--synthetic", &machine, "--discover", "--kernels", "int-add", "-o"];
+        let calibrate = ["calibrate", "--machine", &machine, "--discover", "--kernels", "int-add", "-o"];
         let output = Command::new(&corewise).args(calibrate).arg(&profile).output();
         if !output.as_ref().is_ok_and(|output| output.status.success()) || last == 0 {
             return Err(format!("no profile of {machine}: {output:?}"));

@@ -1,5 +1,7 @@
 //! `corewise calibrate`: measure what this machine's processing elements share.
 
+use crate::machine_file;
+use crate::outputs::OutputFile;
 use crate::profile_views::Views;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
@@ -15,7 +17,7 @@ use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
 use corewise_render::terminal::progress::ProgressBar;
 use corewise_sim::bench::{Conditions, ModelMachine};
-use corewise_sim::machine::{Machine, MachineSpec};
+use corewise_sim::machine::Machine;
 use corewise_sys::signals;
 use corewise_topology as topology;
 use corewise_topology::Source;
@@ -46,9 +48,9 @@ pub struct Calibrate {
     /// End after this time at the latest, such as 90s or 5min
     #[arg(long, value_name = "TIME", value_parser = budget)]
     budget: Option<Duration>,
-    /// Where to write the profile [default: $XDG_DATA_HOME/corewise/profile.json; nowhere with --synthetic]
+    /// Where to write the profile [default: $XDG_DATA_HOME/corewise/profile.json; nowhere with --machine]
     #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    output: Option<OutputFile>,
     #[command(flatten)]
     views: Views,
     /// Measure only these PEs: 0-3, core:0-1, l3:0 (see docs/topo.md)
@@ -58,25 +60,26 @@ pub struct Calibrate {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel)]
     kernels: Vec<Kernel>,
     /// Run the NPB binaries of DIR (bt.A.x, …) instead of the built-in NAS benchmarks
-    #[arg(long, value_name = "DIR", conflicts_with = "synthetic")]
+    #[arg(long, value_name = "DIR", conflicts_with = "machine")]
     npb: Option<PathBuf>,
     /// Measure a machine that has other work to do, as it is
-    #[arg(long, conflicts_with = "synthetic")]
+    #[arg(long, conflicts_with = "machine")]
     under_load: bool,
     /// Wait until the machine has nothing else to do, then measure
-    #[arg(long, conflicts_with_all = ["synthetic", "under_load"])]
+    #[arg(long, conflicts_with_all = ["machine", "under_load"])]
     when_quiet: bool,
     /// Measure with real-time scheduling, so that ordinary threads do not disturb
-    #[arg(long, conflicts_with = "synthetic")]
+    #[arg(long, conflicts_with = "machine")]
     realtime: bool,
     /// The seed of the order of measuring
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Calibrate a model of a machine instead, such as "pack:1 l2:4 core:2 pu:1"
-    #[arg(long, value_name = "MACHINE")]
-    synthetic: Option<String>,
+    /// Calibrate a model of another machine instead: a machine profile (.json), the machine of a scenario
+    /// (.toml), one that hwloc exported or that was recorded, or one in a line ("pack:1 l2:4 core:2 pu:1")
+    #[arg(long, value_name = "FILE|DIR|LINE")]
+    machine: Option<String>,
     /// The model's noise: relative standard deviation of one measurement
-    #[arg(long, value_name = "SHARE", requires = "synthetic", default_value_t = 0.02)]
+    #[arg(long, value_name = "SHARE", requires = "machine", default_value_t = 0.02)]
     #[arg(value_parser = super::share)]
     noise: f64,
 }
@@ -89,7 +92,7 @@ impl Calibrate {
         output.iter().try_for_each(|path| whole_file::check_writable(path))?;
         self.views.check()?;
         let settings = self.settings()?;
-        let result = match &self.synthetic {
+        let result = match &self.machine {
             Some(machine) => Some(self.simulate(machine, settings)?),
             None => self.measure(settings)?,
         };
@@ -109,8 +112,8 @@ impl Calibrate {
     /// Returns where the profile goes. A model's profile has no default path, so that it is never mistaken
     /// for this machine's.
     fn output(&self) -> Result<Option<PathBuf>> {
-        if self.output.is_some() || self.synthetic.is_some() {
-            return Ok(self.output.clone());
+        if self.output.is_some() || self.machine.is_some() {
+            return Ok(self.output.as_deref().map(Path::to_path_buf));
         }
         let path = default_path()?;
         let directory = path.parent().unwrap_or(Path::new("/"));
@@ -193,7 +196,7 @@ impl Calibrate {
 
     /// Calibrates a simulated machine.
     fn simulate(&self, machine: &str, settings: Settings) -> Result<(MachineProfile, bool)> {
-        let machine = Machine::new(MachineSpec::plain(machine))?;
+        let machine = Machine::new(machine_file::named(machine)?)?;
         let mut reported = machine.model.topology.clone();
         if let Some(location) = &self.pes {
             reported.allowed = reported.locate(location)?;

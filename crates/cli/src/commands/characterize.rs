@@ -1,6 +1,7 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
 use super::{SourceOptions, ThisMachine};
+use crate::outputs::JsonOutput;
 use crate::session::team_size::Teams;
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use anyhow::{Result, bail};
@@ -8,7 +9,6 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
 use corewise_discovery::Extent;
 use corewise_render::report::table;
-use corewise_render::terminal::print;
 use corewise_sys::launch::Output;
 use std::ffi::OsString;
 use std::process::ExitStatus;
@@ -26,9 +26,8 @@ pub struct Characterize {
     /// Also wait for processes that outlive the command
     #[arg(long)]
     wait: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -37,6 +36,7 @@ pub struct Characterize {
 impl Characterize {
     /// Runs the command and prints its row; returns the command's exit status.
     pub fn execute(self) -> Result<ExitStatus> {
+        self.json.check()?;
         let request = SessionRequest {
             command: self.command,
             machine: Machine::of(self.machine)?,
@@ -60,9 +60,7 @@ impl Characterize {
         for note in &report.notes {
             corewise_render::terminal::message(note);
         }
-        let text =
-            if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { table::figures(&report) };
-        print(&text)?;
+        self.json.show(&report, || table::figures(&report))?;
         Ok(exit_status)
     }
 }

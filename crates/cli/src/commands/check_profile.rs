@@ -1,11 +1,11 @@
 //! `corewise sim --check-profile`: compares the model with the memory pairs that a calibration measured.
 
+use crate::outputs::JsonOutput;
 use crate::profile_file;
 use anyhow::{Context, Result};
 use corewise_core::machine_model::{Check, Compared, check};
 use corewise_render::profile::words;
 use corewise_render::table::Table;
-use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -13,11 +13,10 @@ use std::path::Path;
 const GOOD: f64 = 0.1;
 
 /// Prints how the model of a profile's machine compares with the profile; returns the exit status.
-pub fn execute(path: &Path, json: bool) -> Result<u8> {
+pub fn execute(path: &Path, json: &JsonOutput) -> Result<u8> {
     let profile = profile_file::read(path)?;
     let check = check(&profile).with_context(|| path.display().to_string())?;
-    let text = if json { serde_json::to_string_pretty(&check)? + "\n" } else { describe(&check) };
-    terminal::print(&text)?;
+    json.show(&check, || describe(&check))?;
     Ok(0)
 }
 

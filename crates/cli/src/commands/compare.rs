@@ -3,6 +3,7 @@
 pub mod file;
 pub mod workload;
 
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_bench::comparison::{CommandExecutor, RunError};
@@ -34,17 +35,17 @@ const INTERRUPTED: u8 = 130;
 /// floor. A verdict is given only where the interval of the ratios excludes 1.
 ///
 /// Either one command after `--`, as it is (the variant `default`) and in variants
-/// of it (`--policies`, `--variant`), or several command lines for sh, of which the
+/// of it (`--policy`, `--variant`), or several command lines for sh, of which the
 /// first is the baseline:
 ///
-///   corewise compare --policies spread -- ./x input
+///   corewise compare --policy spread -- ./x input
 ///   corewise compare --copies 2 --variant a='env OMP_WAIT_POLICY=passive' -- ./x
 ///   corewise compare './old input' './new input'
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Compare {
     /// Command lines that are compared with the first, each run by `sh -c`
-    #[arg(value_name = "COMMAND_LINE", conflicts_with_all = ["command", "workload", "variant", "policies"])]
+    #[arg(value_name = "COMMAND_LINE", conflicts_with_all = ["command", "workload", "variant", "policy"])]
     lines: Vec<String>,
     /// One command and its arguments, which is run as it is and in variants
     #[arg(last = true, value_name = "COMMAND")]
@@ -55,9 +56,9 @@ pub struct Compare {
     /// A variant: the command with this prefix, such as pinned='taskset -c 0' or a='env A=1'
     #[arg(long, value_name = "NAME=PREFIX")]
     variant: Vec<String>,
-    /// A variant for each of these policies: the command under `corewise run`
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = policy)]
-    policies: Vec<String>,
+    /// A variant under `corewise run` with this policy; may be given several times
+    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    policy: Vec<String>,
     /// The variant that the others are compared with [default: the command as it is, or the first line]
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
@@ -71,7 +72,7 @@ pub struct Compare {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "runs")]
     budget: Option<Duration>,
     /// Start each application again and again for this time in each run: throughput, not time, is compared
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long = "duration", value_name = "TIME", value_parser = parse_duration)]
     fixed: Option<Duration>,
     /// End a run that takes longer than this; it has failed
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -103,20 +104,21 @@ pub struct Compare {
     /// The seed of the order of the runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write all runs as JSON, for --resume and for tools that read hyperfine's export
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Print all runs as JSON, or write them to a file (--json=FILE), for --resume and for tools that read
+    /// hyperfine's export
+    #[command(flatten)]
+    json: JsonOutput,
     /// Write a line for each run
     #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
+    csv: Option<OutputFile>,
     /// Write a page with the ratios, the times and every run drawn
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    html: Option<OutputFile>,
     /// Continue the comparison of a --json file, and write that file (with more --runs, if it is complete)
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["lines", "command", "workload", "variant", "policies", "baseline", "copies",
+        conflicts_with_all = ["lines", "command", "workload", "variant", "policy", "baseline", "copies",
             "warmup", "setup", "prepare", "ignore_failure", "same_output", "seed", "fixed", "timeout",
             "figure", "latency"]
     )]
@@ -137,12 +139,13 @@ impl Compare {
         if let [_] = comparison.plan.variants.as_slice() {
             terminal::message(ALONE);
         }
-        let files = [&self.json, &self.csv, &self.html, &self.resume];
-        files.into_iter().flatten().try_for_each(|path| whole_file::check_writable(path))?;
+        self.json.check()?;
+        let files = [self.csv.as_deref(), self.html.as_deref(), self.resume.as_deref()];
+        files.into_iter().flatten().try_for_each(whole_file::check_writable)?;
         let before = self.resume.is_some().then_some(&comparison.setting);
         let mut executor = CommandExecutor::open(&comparison.plan, before, self.show_output)?;
         comparison.setting = executor.setting().clone();
-        let mut kept = self.json_file().and_then(|path| Kept::new(path, &comparison));
+        let mut kept = self.kept_file().and_then(|path| Kept::new(path, &comparison));
         let ending = run(&mut executor, &mut comparison, &mut kept);
         // After an error, too, the finished runs are shown and written.
         let shown = self.show(&comparison);
@@ -156,17 +159,19 @@ impl Compare {
             return Ok(());
         }
         let found = comparison.findings();
-        terminal::print(&table::render(comparison, &found))?;
+        let json = || file::write(comparison, &found);
+        self.json.show_written(json, || table::render(comparison, &found))?;
         let write = |path: Option<&Path>, text: &dyn Fn() -> String| {
             path.map_or(Ok(()), |path| whole_file::write(path, text().as_bytes()))
         };
-        write(self.json_file(), &|| file::write(comparison, &found))?;
+        write(self.resume.as_deref().filter(|_| self.json.file().is_none()), &json)?;
         write(self.csv.as_deref(), &|| csv::write(comparison))?;
         write(self.html.as_deref(), &|| page::render(comparison, &found))
     }
 
-    fn json_file(&self) -> Option<&Path> {
-        self.json.as_deref().or(self.resume.as_deref())
+    /// Returns the file that keeps the runs meanwhile.
+    fn kept_file(&self) -> Option<&Path> {
+        self.json.file().or(self.resume.as_deref())
     }
 
     fn length(&self) -> Length {
@@ -228,7 +233,7 @@ impl Compare {
             }
             None => self.copied(self.command.clone())?,
         };
-        let wants_default = self.policies.iter().any(|name| name == DEFAULT);
+        let wants_default = self.policy.iter().any(|name| name == DEFAULT);
         let mut prefixes = Vec::new();
         if wants_default || self.baseline.as_ref().is_none_or(|name| name == DEFAULT) {
             prefixes.push((DEFAULT.to_owned(), Vec::new()));
@@ -240,7 +245,7 @@ impl Compare {
             };
             prefixes.push((name.to_owned(), words(prefix).with_context(|| format!("--variant {name}"))?));
         }
-        for policy in self.policies.iter().filter(|name| *name != DEFAULT) {
+        for policy in self.policy.iter().filter(|name| *name != DEFAULT) {
             prefixes.push((policy.clone(), under_corewise(policy)?));
         }
         let variant =

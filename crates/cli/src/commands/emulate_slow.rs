@@ -1,5 +1,6 @@
 //! `corewise emulate-slow`: slows PEs down for a while.
 
+use crate::outputs::JsonOutput;
 use crate::session::exited;
 use anyhow::{Context, Result};
 use corewise_binding::recovery;
@@ -47,9 +48,8 @@ pub struct EmulateSlow {
     /// Print errors only
     #[arg(long, short)]
     quiet: bool,
-    /// Write the outcome as one line of JSON to standard error
-    #[arg(long, conflicts_with = "quiet")]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -75,6 +75,7 @@ struct Outcome {
 impl EmulateSlow {
     /// Keeps the PEs slow; returns the command's exit status, or success.
     pub fn execute(self) -> Result<ExitStatus> {
+        self.json.check()?;
         let topology = topology::load(&Source::Live, None)?;
         let pes = topology.locate(&self.pes)?;
         recovery::recover().into_iter().for_each(terminal::message);
@@ -96,7 +97,7 @@ impl EmulateSlow {
             By::Threads => Some(Means::Threads),
         };
         let slow = SlowPes::start(&Wish { pes: pes.clone(), speed: self.speed, period: self.period, by })?;
-        if !self.quiet && !self.json {
+        if !self.quiet && !self.json.is_printed() {
             self.tell_start(&slow, &topology, &pes);
         }
         let begin = Instant::now();
@@ -160,18 +161,18 @@ impl EmulateSlow {
 
     fn tell_end(&self, slow: &SlowPes, lasted: Duration) -> Result<()> {
         let pes = slow.achieved();
-        if self.json {
-            let (by, speed, seconds) = (slow.by(), self.speed, lasted.as_secs_f64());
-            let outcome = Outcome { evidence: "emulated", by, speed, seconds, pes };
-            terminal::message_json(&serde_json::to_string(&outcome)?);
-        } else if !self.quiet {
-            let left = pes.iter().filter_map(|one| Some(format!("PE {} {:.3}", one.pe, one.time_left?)));
-            let left: Vec<String> = left.collect();
+        let (by, speed, seconds) = (slow.by(), self.speed, lasted.as_secs_f64());
+        let outcome = Outcome { evidence: "emulated", by, speed, seconds, pes };
+        self.json.say(&outcome, || {
+            if self.quiet {
+                return;
+            }
+            let left = |one: &Achieved| Some(format!("PE {} {:.3}", one.pe, one.time_left?));
+            let left: Vec<String> = outcome.pes.iter().filter_map(left).collect();
             let left =
                 if left.is_empty() { String::new() } else { format!("; time left: {}", left.join(", ")) };
-            terminal::message(format_args!("{:.2} s{left}", lasted.as_secs_f64()));
-        }
-        Ok(())
+            terminal::message(format_args!("{seconds:.2} s{left}"));
+        })
     }
 }
 

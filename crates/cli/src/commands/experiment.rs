@@ -1,5 +1,6 @@
 //! `corewise experiment`: simulates the experiments of the papers.
 
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::{experiments, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_render::experiment::{index, page, table};
@@ -8,7 +9,7 @@ use corewise_render::terminal;
 use corewise_sim::experiment::ExperimentResult;
 use serde::Serialize;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Run published experiments on simulated machines and compare the results with the papers'.
 ///
@@ -35,10 +36,9 @@ struct Run {
     name: String,
     /// Write a page; with `all` the directory for one page each and an index.html with all claims
     #[arg(long, value_name = "FILE|DIR")]
-    html: Option<PathBuf>,
-    /// Write everything as JSON; `-` for standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    html: Option<OutputFile>,
+    #[command(flatten)]
+    json: JsonOutput,
     /// How many seeds, instead of the experiment's own numbers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
@@ -77,7 +77,7 @@ impl Run {
         let all = self.name == "all";
         let names = if all { experiments::names() } else { vec![self.name.as_str()] };
         self.check_outputs(all)?;
-        let to_stdout = self.json.as_deref() == Some(Path::new("-"));
+        let to_stdout = self.json.is_printed();
         let available = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let workers = self.jobs.unwrap_or_else(available);
         let mut results = Vec::new();
@@ -91,7 +91,7 @@ impl Run {
                 terminal::print(&table::render(&result))?;
             }
             if let Some(html) = &self.html {
-                let path = if all { html.join(format!("{name}.html")) } else { html.clone() };
+                let path = if all { html.join(format!("{name}.html")) } else { html.to_path_buf() };
                 write(&path, &page::render(&result))?;
             }
             results.push(result);
@@ -103,12 +103,8 @@ impl Run {
         if all && !to_stdout {
             terminal::print(&table::render_claims(&results))?;
         }
-        if let Some(path) = &self.json {
-            let results = Results { evidence: "simulated", experiments: &results };
-            let text = serde_json::to_string_pretty(&results)? + "\n";
-            if to_stdout { terminal::print(&text)? } else { write(path, &text)? }
-        }
-        Ok(())
+        let results = Results { evidence: "simulated", experiments: &results };
+        self.json.show(&results, String::new)
     }
 
     /// Fails before the simulations if the output cannot be written.
@@ -122,10 +118,7 @@ impl Run {
             Some(file) => whole_file::check_writable(file)?,
             None => {}
         }
-        match &self.json {
-            Some(file) if file != Path::new("-") => whole_file::check_writable(file),
-            _ => Ok(()),
-        }
+        self.json.check()
     }
 }
 

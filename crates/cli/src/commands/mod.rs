@@ -1,13 +1,12 @@
 //! The subcommands, one per file, and the options that several of them share.
 
-use crate::profile_file;
+use crate::{machine_file, profile_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::classify::FPU_THRESHOLD;
 use corewise_core::engine::EngineConfig;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::policy::exec::{Peer, StartCommand};
 use corewise_core::policy::{self, Policy, PolicySpec};
-use corewise_core::profile::MachineProfile;
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
 use corewise_counters as counters;
@@ -58,6 +57,13 @@ pub struct PolicyOptions {
     fpu_threshold: Option<f64>,
 }
 
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnOff {
+    On,
+    Off,
+}
+
 /// How threads are found and measured.
 #[derive(Debug, clap::Args)]
 pub struct SourceOptions {
@@ -71,20 +77,12 @@ pub struct SourceOptions {
 
 /// Another machine than this one.
 #[derive(Debug, clap::Args)]
-#[group(id = "machine", multiple = false)]
 pub struct OtherMachine {
-    /// A machine in one line, such as "pack:1 l2:4 core:2 pu:1"
-    #[arg(long, value_name = "MACHINE")]
-    synthetic: Option<String>,
-    /// A machine that hwloc exported as XML
-    #[arg(long, value_name = "FILE")]
-    xml: Option<PathBuf>,
-    /// A recorded machine: a directory with its /sys and /proc, or a .tar.gz or .tar.bz2 of one
-    #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
-    /// A calibrated machine as it behaves: a machine profile by `corewise calibrate`
-    #[arg(long, value_name = "FILE", conflicts_with = "fpu_modules")]
-    profile: Option<PathBuf>,
+    /// Another machine: a machine profile (.json), the machine of a scenario (.toml), one that hwloc exported
+    /// (.xml) or that was recorded (.tar.gz, .tar.bz2, or a directory with its /sys and /proc), or one in a
+    /// line ("pack:1 l2:4 core:2 pu:1")
+    #[arg(long, value_name = "FILE|DIR|LINE")]
+    pub machine: Option<String>,
 }
 
 /// This machine.
@@ -170,21 +168,10 @@ fn policy_help() -> String {
 }
 
 impl OtherMachine {
-    /// Returns the topology; `None` if no option names a machine.
-    pub fn topology(&self, modules: &FpuModules) -> Result<Option<Topology>> {
-        Ok(self.model(modules)?.map(|machine| machine.topology))
-    }
-
-    /// Returns the model of the machine that an option names, or `None`.
+    /// Returns the model of the machine, if one is named.
     pub fn model(&self, modules: &FpuModules) -> Result<Option<MachineModel>> {
-        let source = match (&self.synthetic, &self.profile, &self.xml, &self.root) {
-            (Some(text), ..) => return Ok(Some(Topology::synthetic(text)?.into())),
-            (_, Some(path), ..) => return Ok(Some(as_it_behaves(path, &profile_file::read(path)?))),
-            (_, _, Some(path), _) => Source::Xml(path.clone()),
-            (.., Some(path)) => Source::Root(path.clone()),
-            _ => return Ok(None),
-        };
-        Ok(Some(topology::load(&source, modules.fpu_modules.as_deref())?.into()))
+        let model = |name: &String| machine_file::model(name, modules.fpu_modules.as_deref());
+        self.machine.as_ref().map(model).transpose()
     }
 }
 
@@ -216,16 +203,10 @@ impl ThisMachine {
                 live.pes
             );
         }
-        let mut machine = as_it_behaves(path, &profile);
+        let mut machine = profile_file::as_it_behaves(path, &profile);
         machine.topology.allowed = live.allowed;
         Ok(machine)
     }
-}
-
-fn as_it_behaves(path: &Path, profile: &MachineProfile) -> MachineModel {
-    let mut machine = MachineModel::from_profile(profile);
-    machine.topology.origin = format!("profile {}", path.display());
-    machine
 }
 
 impl FpuModules {

@@ -1,9 +1,9 @@
 //! `corewise policies`: lists the policies and explains their parameters.
 
+use crate::outputs::JsonOutput;
 use anyhow::Result;
 use corewise_core::policy::{KINDS, Needs, Parameter, PolicyKind};
 use corewise_render::table::Table;
-use corewise_render::terminal::print;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -15,9 +15,8 @@ pub struct Policies {
     /// The policy to explain; all are listed without one
     #[arg(value_name = "NAME", value_parser = PolicyKind::find)]
     policy: Option<&'static PolicyKind>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 /// A policy in JSON.
@@ -54,16 +53,13 @@ impl Described {
 impl Policies {
     /// Prints the policies; returns the exit status.
     pub fn execute(self) -> Result<u8> {
-        let text = match (self.policy, self.json) {
-            (Some(kind), true) => serde_json::to_string_pretty(&Described::of(kind))? + "\n",
-            (None, true) => {
+        match self.policy.map(Described::of) {
+            Some(policy) => self.json.show(&policy, || explain(&policy))?,
+            None => {
                 let all: Vec<Described> = KINDS.iter().map(|kind| Described::of(kind)).collect();
-                serde_json::to_string_pretty(&all)? + "\n"
+                self.json.show(&all, list)?;
             }
-            (Some(kind), false) => explain(&Described::of(kind)),
-            (None, false) => list(),
-        };
-        print(&text)?;
+        }
         Ok(0)
     }
 }

@@ -1,11 +1,11 @@
 //! `corewise profile`: shows machine profiles, and the differences between two.
 
+use crate::outputs::JsonOutput;
 use crate::profile_file;
 use crate::profile_views::Views;
 use anyhow::Result;
 use corewise_core::profile::{ProfileDiff, diff};
 use corewise_render::profile::words;
-use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -47,9 +47,8 @@ struct Diff {
     /// The profile after
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 impl Profile {
@@ -76,8 +75,7 @@ impl Diff {
     fn execute(self) -> Result<u8> {
         let (before, after) = (profile_file::read(&self.before)?, profile_file::read(&self.after)?);
         let diff = diff(&before, &after);
-        let text = if self.json { serde_json::to_string_pretty(&diff)? + "\n" } else { describe(&diff) };
-        terminal::print(&text)?;
+        self.json.show(&diff, || describe(&diff))?;
         Ok(u8::from(!diff.changed.is_empty() || !diff.topology.is_empty()))
     }
 }

@@ -1,5 +1,6 @@
 //! `corewise progress`: how fast the threads of a program advance.
 
+use crate::outputs::{JsonLines, JsonOutput};
 use crate::session::exited;
 use anyhow::{Context, Result};
 use corewise_core::progress::{SLICES_MIN, Slice, Unknown, ratio};
@@ -41,9 +42,8 @@ pub struct Progress {
     /// With --pid: end after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
     duration: Option<Duration>,
-    /// Print lines of JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
     /// The command and its arguments
     #[arg(required_unless_present = "pid", last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -86,6 +86,7 @@ struct Thread {
 /// The measured program, and how it ends.
 struct Session<'a> {
     options: &'a Progress,
+    lines: Option<JsonLines>,
     signals: Signals,
     pid: Pid,
     begin: Instant,
@@ -97,6 +98,7 @@ impl Progress {
     /// Measures until the program ends or corewise is asked to end; returns how the command ended.
     pub fn execute(self) -> Result<ExitStatus> {
         let pes = topology::load(&Source::Live, None)?.pes;
+        let lines = self.json.lines(self.pid.is_some())?;
         let mut signals = Signals::open().context("cannot take over the signals")?;
         let pid = match self.pid {
             Some(pid) => {
@@ -110,7 +112,7 @@ impl Progress {
             }
         };
         let begin = Instant::now();
-        let mut session = Session { options: &self, signals, pid, begin, ended: None, is_over: false };
+        let mut session = Session { options: &self, lines, signals, pid, begin, ended: None, is_over: false };
         while !session.is_over {
             let meters = Meter::start(pid.as_raw() as u32, &pes);
             session.wait(Duration::ZERO)?;
@@ -180,10 +182,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn tell(&self, line: &Line<'_>) -> Result<()> {
-        if self.options.json {
-            terminal::message_json(&serde_json::to_string(line)?);
-            return Ok(());
+    fn tell(&mut self, line: &Line<'_>) -> Result<()> {
+        if let Some(lines) = &mut self.lines {
+            return lines.write(line);
         }
         let what = match (line.speed, line.low, line.high, &line.unknown) {
             (Some(speed), Some(low), Some(high), _) => {

@@ -1,7 +1,7 @@
-//! `corewise replay`: runs another policy, or simulates another machine, over a recording.
+//! `corewise replay`: what a policy would have decided over a recording.
 
-use super::what_if::{self, WhatIfOptions};
 use super::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::{recording_file, report_file};
 use anyhow::Result;
 use corewise_core::recording::{self, Question, Recording};
@@ -16,10 +16,9 @@ use std::path::PathBuf;
 pub const PLACEMENT_ALONE: &str = "not the policy, machine and parameters of the run: only the policy's \
     placement is replayed, without a guard and without changes of waits";
 
-/// Run a policy over a recording: what it would have decided, or what it would have gained.
+/// Run a policy over a recording: what it would have decided, on its machine or on another one.
 ///
-/// Without --machine, the threads behave as recorded, and the policy's decisions are listed. With --machine,
-/// programs made of the recorded threads are simulated to predict the speedup, with its uncertainty.
+/// The threads behave as recorded whatever is decided; `corewise what-if` predicts how fast they would be.
 #[derive(Debug, clap::Args)]
 pub struct Replay {
     /// A recording by `corewise run --record`
@@ -31,40 +30,21 @@ pub struct Replay {
     machine: OtherMachine,
     #[command(flatten)]
     modules: FpuModules,
-    #[command(flatten)]
-    what_if: WhatIfOptions,
     /// Write a report: FILE.json for scripts, FILE.html to look at, FILE.txt as a table
     #[arg(long, value_name = "FILE")]
-    report: Vec<PathBuf>,
-    /// Print the report, or the prediction, as JSON
-    #[arg(long)]
-    json: bool,
+    report: Vec<OutputFile>,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 impl Replay {
     /// Replays; returns the exit status.
     pub fn execute(self) -> Result<u8> {
-        if let Some(machine) = &self.what_if.machine {
-            return self.predict(machine);
-        }
+        self.json.check()?;
         self.report.iter().try_for_each(|path| report_file::check(path))?;
         let report = self.replay()?;
         self.report.iter().try_for_each(|path| report_file::write(path, &report))?;
-        let text = if self.json { serde_json::to_string_pretty(&report)? + "\n" } else { describe(&report) };
-        corewise_render::terminal::print(&text)?;
-        Ok(0)
-    }
-
-    fn predict(&self, machine: &str) -> Result<u8> {
-        let threshold = self.policy.config().fpu_threshold;
-        let policy = || self.policy.policy(&start_patiently);
-        let prediction = self.what_if.predict(machine, &self.file, &policy, threshold)?;
-        let text = if self.json {
-            serde_json::to_string_pretty(&prediction)? + "\n"
-        } else {
-            what_if::describe(&prediction)
-        };
-        corewise_render::terminal::print(&text)?;
+        self.json.show(&report, || describe(&report))?;
         Ok(0)
     }
 

@@ -1,6 +1,7 @@
 //! `corewise rules`: checks the rules of the daemon, and explains what applies to a process.
 
 use crate::daemon::client::{Connection, candidates};
+use crate::outputs::JsonOutput;
 use crate::{process_facts, rules_files};
 use anyhow::{Result, bail};
 use corewise_core::waits::Mitigations;
@@ -43,9 +44,8 @@ enum Action {
         /// The process
         #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
         pid: u32,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        json: JsonOutput,
         #[command(flatten)]
         place: Place,
     },
@@ -92,7 +92,7 @@ impl Rules {
                 }
                 let facts = process_facts::of(&proc, pid, true);
                 let why = Why::new(pid, &facts, &rules);
-                print(&if json { serde_json::to_string_pretty(&why)? + "\n" } else { why.shown() })?;
+                json.show(&why, || why.shown())?;
             }
         }
         Ok(0)

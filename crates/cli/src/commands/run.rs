@@ -1,6 +1,7 @@
 //! `corewise run`: runs a command, watches its threads and places them.
 
-use super::{PolicyOptions, SourceOptions, ThisMachine};
+use super::{OnOff, PolicyOptions, SourceOptions, ThisMachine};
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::session::attached::{self, Targets};
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
@@ -21,7 +22,7 @@ use corewise_sys::{environment, proc};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -49,10 +50,10 @@ pub struct Run {
     dry_run: bool,
     /// Write a report: FILE.json for scripts, FILE.html to look at, FILE.txt as a table
     #[arg(long, value_name = "FILE")]
-    report: Vec<PathBuf>,
+    report: Vec<OutputFile>,
     /// Write a recording, for `corewise replay`
     #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
+    record: Option<OutputFile>,
     /// Also wait for processes that outlive the command
     #[arg(long)]
     wait: bool,
@@ -99,19 +100,11 @@ pub struct Run {
     /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,
-    /// Write the report as one line of JSON to standard error
-    #[arg(long, conflicts_with = "quiet")]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
     /// The command and its arguments
     #[arg(required_unless_present = "running", trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-/// On or off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum OnOff {
-    On,
-    Off,
 }
 
 /// How claims to fast PEs are enforced.
@@ -151,10 +144,21 @@ impl Run {
         Ok(EngineConfig { claims, mitigations: self.waits, guard, ..self.policy.config() })
     }
 
+    /// Returns the files that are written.
+    fn outputs(&self) -> impl Iterator<Item = &Path> {
+        self.report.iter().chain(&self.record).map(|file| &**file).chain(self.json.file())
+    }
+
+    /// Fails now and not after a long run if an output could not be written.
+    fn check_outputs(&self) -> Result<()> {
+        self.json.check()?;
+        self.report.iter().try_for_each(|path| report_file::check(path))?;
+        self.record.iter().try_for_each(|path| whole_file::check_writable(path))
+    }
+
     /// Runs the command; returns its exit status.
     pub fn execute(self) -> Result<ExitStatus> {
-        self.report.iter().try_for_each(|path| report_file::check(path))?;
-        self.record.iter().try_for_each(|path| whole_file::check_writable(path))?;
+        self.check_outputs()?;
         let keeper = Cell::new(None);
         let policy = self.policy.policy(&|command| {
             let started = PolicyCommand::start(command, Duration::ZERO).map_err(|error| error.to_string())?;
@@ -162,10 +166,11 @@ impl Run {
             Ok(Box::new(started))
         })?;
         let is_placed = self.policy.asks_for_placement();
-        let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json;
+        let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json.is_wanted();
         let mut notes = Vec::new();
         let config = self.config(policy.name(), &mut notes)?;
         let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
+        let keep_descriptors = self.outputs().any(may_name_descriptor);
         let (machine, named) = (Machine::of(self.machine)?, is_placed.then(|| policy.name()));
         let subject = Subject { command: &self.command, machine: &machine, policy: named };
         let teams = if may_choose { Teams::choose(&subject, &mut notes) } else { Teams::default() };
@@ -181,8 +186,8 @@ impl Run {
             discovery: self.sources.discovery,
             applications: self.applications,
             output: Output::Own,
-            keep_descriptors: self.report.iter().chain(&self.record).any(|path| may_name_descriptor(path)),
-            record: self.record,
+            keep_descriptors,
+            record: self.record.as_deref().map(Path::to_path_buf),
             wait: self.wait,
             ready_first: is_placed || is_recorded || self.wait || keeper.get().is_some(),
         };
@@ -206,13 +211,13 @@ impl Run {
                 return Ok(exit_status);
             }
         };
-        if self.json {
-            terminal::message_json(&serde_json::to_string(&report)?);
-        } else if !self.quiet {
-            report_core_dump(exit_status);
-            terminal::message(closing::of_run(&report));
-        }
-        let written = self.report.iter().try_for_each(|path| report_file::write(path, &report));
+        let said = self.json.say(&report, || {
+            if !self.quiet {
+                report_core_dump(exit_status);
+                terminal::message(closing::of_run(&report));
+            }
+        });
+        let written = self.report.iter().try_for_each(|path| report_file::write(path, &report)).and(said);
         match failure.map_or(written, Err) {
             // The command's own failure is more important, but ours is reported as well.
             Err(error) if !exit_status.success() => {

@@ -1,6 +1,7 @@
 //! `corewise sim`: simulates a scenario.
 
-use super::{check_profile, fuzz, start_patiently};
+use super::{OnOff, check_profile, fuzz, start_patiently};
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::{machine_file, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy::PolicySpec;
@@ -47,18 +48,18 @@ pub struct Sim {
     /// it?
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// With the engine's guard, which measures what placements gain and reverts those that hurt
-    #[arg(long)]
-    guard: bool,
+    /// Whether the engine's guard measures what placements gain, and reverts those that hurt [default: what
+    /// the scenario says]
+    #[arg(long, value_name = "on|off")]
+    guard: Option<OnOff>,
     /// Draw which thread ran where in the first run of each variant
     #[arg(long)]
     timeline: bool,
-    /// Print everything as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
     /// Write a page: speedups, fairness, migrations, who ran where, and the scenario
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    html: Option<OutputFile>,
     /// Instead of a scenario, run random ones of this many seeds and check the invariants
     #[arg(
         long,
@@ -89,12 +90,13 @@ impl Sim {
     /// Simulates; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         if let Some(profile) = self.check_profile {
-            return check_profile::execute(&profile, self.json);
+            return check_profile::execute(&profile, &self.json);
         }
         let Some(path) = &self.scenario else {
             let seeds = fuzz::Seeds { first: self.seed.unwrap_or(1), count: self.fuzz.unwrap_or(1) };
             return fuzz::execute(seeds, &self.policy, self.jobs);
         };
+        self.json.check()?;
         if let Some(html) = &self.html {
             whole_file::check_writable(html)?;
         }
@@ -106,12 +108,7 @@ impl Sim {
         if let Some(html) = &self.html {
             whole_file::write(html, page::render(&comparison, &text).as_bytes())?;
         }
-        let text = if self.json {
-            serde_json::to_string_pretty(&comparison)? + "\n"
-        } else {
-            describe(&comparison, self.timeline)
-        };
-        corewise_render::terminal::print(&text)?;
+        self.json.show(&comparison, || describe(&comparison, self.timeline))?;
         Ok(0)
     }
 }
@@ -136,8 +133,10 @@ impl Sim {
     fn adjust(&self, scenario: &mut Scenario) -> Result<()> {
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         scenario.runs = self.runs.unwrap_or(scenario.runs);
-        if self.guard {
-            scenario.guard = Some(scenario.guard.unwrap_or_default());
+        match self.guard {
+            Some(OnOff::On) => scenario.guard = Some(scenario.guard.unwrap_or_default()),
+            Some(OnOff::Off) => scenario.guard = None,
+            None => {}
         }
         if !self.policy.is_empty() {
             scenario.variants.clear();

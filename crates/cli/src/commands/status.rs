@@ -1,6 +1,7 @@
 //! `corewise status`: what the daemon does.
 
 use crate::daemon::client::{Connection, candidates};
+use crate::outputs::JsonOutput;
 use anyhow::Result;
 use corewise_render::table::Table;
 use corewise_render::terminal;
@@ -19,9 +20,8 @@ pub struct Status {
     /// The daemon's socket
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// Print the daemon's answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
     /// Print every state from now on, until Ctrl-C: one line of JSON each
     #[arg(long, requires = "json", conflicts_with = "pid")]
     follow: bool,
@@ -30,18 +30,18 @@ pub struct Status {
 impl Status {
     /// Asks; returns the exit status.
     pub fn execute(self) -> Result<u8> {
+        let mut lines = self.json.lines(true)?;
         let mut daemon = Connection::open(&candidates(self.socket.as_deref()))?;
         let (method, parameters) = match self.pid {
             Some(pid) => ("ListThreads", json!({"pid": pid})),
             None => ("GetStatus", json!({})),
         };
         daemon.call(method, parameters, self.follow, |answer| {
-            let text = match (self.json, self.pid) {
-                (true, _) => format!("{answer}\n"),
-                (false, Some(_)) => threads(&answer),
-                (false, None) => status(&answer),
-            };
-            terminal::print(&text)?;
+            match &mut lines {
+                Some(lines) => lines.write(&answer)?,
+                None if self.pid.is_some() => terminal::print(&threads(&answer))?,
+                None => terminal::print(&status(&answer))?,
+            }
             Ok(true)
         })?;
         Ok(0)

@@ -1,14 +1,15 @@
 //! `corewise topo`: shows what a machine's processing elements share.
 
 use super::{FpuModules, OtherMachine};
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result};
 use corewise_core::topology::{Summary, Topology};
-use corewise_render::terminal::{self, Name};
+use corewise_render::terminal::Name;
 use corewise_topology as topology;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// Show what the processing elements (PEs) of this or another machine share.
 #[derive(Debug, clap::Args)]
@@ -17,14 +18,13 @@ pub struct Topo {
     machine: OtherMachine,
     #[command(flatten)]
     modules: FpuModules,
-    /// Print JSON: {"summary": …, "topology": …}
-    #[arg(long)]
-    json: bool,
-    /// Record this machine in FILE (.tar.gz), for --root elsewhere
+    #[command(flatten)]
+    json: JsonOutput,
+    /// Record this machine in FILE (.tar.gz), for --machine elsewhere
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "fpu_modules", "location", "json"])]
-    record: Option<PathBuf>,
-    /// Print only the PEs of a location, as a kernel list: 0-3, core:0-1, l3:0, S0:0-3, fast, joined by @
-    #[arg(conflicts_with = "json")]
+    record: Option<OutputFile>,
+    /// Print only the PEs of a location, as a kernel list: 0-3, core:0-1, l3:0, S0:0-3, fast, joined by @; a
+    /// file here is a machine, as with --machine
     location: Option<String>,
 }
 
@@ -42,20 +42,34 @@ impl Topo {
             whole_file::write(path, &topology::record().context("cannot record this machine")?)?;
             return Ok(0);
         }
-        let topology = match self.machine.topology(&self.modules)? {
-            Some(topology) => topology,
+        let (machine, location) = self.machine_and_location();
+        let topology = match machine.model(&self.modules)? {
+            Some(machine) => machine.topology,
             None => self.modules.live()?,
         };
-        let text = match &self.location {
-            Some(location) => format!("{}\n", topology.locate(location)?),
-            None if self.json => {
-                let json = Json { summary: topology.summary(), topology: &topology };
-                format!("{}\n", serde_json::to_string_pretty(&json)?)
+        match location {
+            Some(location) => {
+                let pes = topology.locate(&location)?.to_string();
+                self.json.show(&pes, || format!("{pes}\n"))?;
             }
-            None => human(&topology)?,
-        };
-        terminal::print(&text)?;
+            None => {
+                let json = Json { summary: topology.summary(), topology: &topology };
+                let text = human(&topology)?;
+                self.json.show(&json, || text)?;
+            }
+        }
         Ok(0)
+    }
+}
+
+impl Topo {
+    /// Returns which machine is shown, and which location: a file is a machine, also without `--machine`.
+    fn machine_and_location(&self) -> (OtherMachine, Option<String>) {
+        let is_file = |name: &String| self.machine.machine.is_none() && Path::new(name).exists();
+        match self.location.clone() {
+            Some(file) if is_file(&file) => (OtherMachine { machine: Some(file) }, None),
+            location => (OtherMachine { machine: self.machine.machine.clone() }, location),
+        }
     }
 }
 

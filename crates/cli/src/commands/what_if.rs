@@ -1,71 +1,72 @@
-//! `corewise replay --machine`: simulates how fast recorded threads would be on another machine.
+//! `corewise what-if`: simulates how fast recorded threads would be on another machine.
 
+use super::{PolicyOptions, start_patiently};
+use crate::outputs::JsonOutput;
 use crate::{machine_file, recording_file};
 use anyhow::{Context, Result};
-use corewise_core::policy::Policy;
 use corewise_render::table::Table;
 use corewise_render::terminal::Name;
 use corewise_sim::comparison::last_seed;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::what_if::{Prediction, Question, REPRODUCTION_ERROR_MAX, Range, predict};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// The name of the recording's machine.
 const RECORDED: &str = "recorded";
 
-/// The options of a prediction.
+/// Predict how fast a recorded program would be under a policy, on its machine or on another one.
+///
+/// Programs made of the recorded threads are simulated; the speedup comes with its uncertainty.
 #[derive(Debug, clap::Args)]
-pub struct WhatIfOptions {
-    /// Predict, by simulation, how fast the threads would have been on this machine: `recorded` (the same), a
-    /// machine profile (.json), the machine of a scenario (.toml), one that hwloc exported (.xml) or that was
-    /// recorded (a directory, .tar.gz or .tar.bz2), or one in a line ("pack:1 l2:4 core:2 pu:1")
-    #[arg(
-        long = "machine",
-        id = "what_if",
-        value_name = "MACHINE",
-        conflicts_with_all = ["machine", "fpu_modules", "report"]
-    )]
-    pub machine: Option<String>,
+pub struct WhatIf {
+    /// A recording by `corewise run --record`
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    policy: PolicyOptions,
+    /// The machine: `recorded` (the same), a machine profile (.json), the machine of a scenario (.toml), one
+    /// that hwloc exported (.xml) or that was recorded (.tar.gz, .tar.bz2, or a directory with its /sys and
+    /// /proc), or one in a line ("pack:1 l2:4 core:2 pu:1")
+    #[arg(long, value_name = "FILE|DIR|LINE", default_value = RECORDED)]
+    machine: String,
     /// More than the recording has of the machine on which it was made: its profile, as for --machine, if it
     /// was not run with --profile
-    #[arg(long, value_name = "MACHINE", requires = "what_if")]
+    #[arg(long, value_name = "FILE|DIR|LINE")]
     recorded_on: Option<String>,
     /// The first seed of the simulation
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "what_if")]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// How many seeds, one after another
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 5,
-        requires = "what_if",
-        value_parser = clap::value_parser!(u32).range(1..=1000)
-    )]
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
-impl WhatIfOptions {
-    /// Predicts the run on `machine`.
-    pub fn predict(
-        &self,
-        machine: &str,
-        recording: &Path,
-        policy: &dyn Fn() -> Result<Box<dyn Policy>>,
-        fpu_threshold: f64,
-    ) -> Result<Prediction> {
+impl WhatIf {
+    /// Predicts; returns the exit status.
+    pub fn execute(self) -> Result<u8> {
+        self.json.check()?;
+        let prediction = self.predict()?;
+        self.json.show(&prediction, || describe(&prediction))?;
+        Ok(0)
+    }
+
+    fn predict(&self) -> Result<Prediction> {
         // Build the policy once to report its errors; later calls succeed.
-        drop(policy()?);
-        let policy = || policy().expect("the policy was made a moment ago");
+        drop(self.policy.policy(&start_patiently)?);
+        let policy = || self.policy.policy(&start_patiently).expect("the policy was made a moment ago");
         let recorded_on = self.recorded_on.as_deref().map(machine_named).transpose()?.flatten();
-        let name = recording.display();
-        let recording = recording_file::read(recording)?;
+        let name = self.file.display();
+        let recording = recording_file::read(&self.file)?;
         let question = Question {
             recording: &recording,
             recorded_on,
-            machine: machine_named(machine)?,
+            machine: machine_named(&self.machine)?,
             policy: &policy,
-            fpu_threshold,
+            fpu_threshold: self.policy.config().fpu_threshold,
             seed: self.seed,
             runs: self.runs,
         };

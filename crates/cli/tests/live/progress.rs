@@ -3,8 +3,8 @@
 use crate::common::{Running, corewise, wait_for};
 use corewise_testing::{needs, skip};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, PipeReader};
+use std::process::{Child, Command};
 
 /// A program that does the same work for ever. Some of its functions are called at a rate that can be
 /// counted, however fast the machine is.
@@ -34,19 +34,22 @@ impl Program {
     }
 }
 
-fn meter(pid: u32) -> Child {
+fn meter(pid: u32) -> (Child, PipeReader) {
     let pid = pid.to_string();
     let mut command = corewise();
     command.args(["progress", "--json", "--interval", "1s", "--pid", &pid]);
-    command.stderr(Stdio::piped()).spawn().unwrap()
+    // Its lines, and why there are none.
+    let (reader, writer) = std::io::pipe().unwrap();
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    (command.spawn().unwrap(), reader)
 }
 
 #[test]
 fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_killed() {
     needs!(Root);
     let mut program = Program::start();
-    let mut meter = meter(program.running.0.id());
-    let mut lines = BufReader::new(meter.stderr.take().unwrap()).lines();
+    let (mut meter, output) = meter(program.running.0.id());
+    let mut lines = BufReader::new(output).lines();
     let told = wait_for(|| {
         let line = lines.next().expect("the meter goes on").unwrap();
         let lacking = ["cannot be probed", "cpu-clock event", "execute breakpoints cannot be set"];

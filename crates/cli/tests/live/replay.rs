@@ -34,13 +34,13 @@ fn decisions(file: &Path, arguments: &[&str]) -> Vec<(u64, String)> {
 #[test]
 fn a_recording_is_replayed_on_the_papers_machine() {
     let (_directory, file) = record();
-    let bound = decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1"]);
+    let bound = decisions(&file, &["--machine", "pack:1 module:4 core:2 pu:1"]);
     let mut pes: Vec<&str> = bound.iter().map(|(_, pes)| pes.as_str()).take(4).collect();
     pes.sort();
     assert_eq!(pes, ["0-1", "2-3", "4-5", "6-7"], "{bound:?}");
-    assert_eq!(decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1", "--policy", "default"]), []);
+    assert_eq!(decisions(&file, &["--machine", "pack:1 module:4 core:2 pu:1", "--policy", "default"]), []);
     // The same recording gives the same decisions.
-    assert_eq!(decisions(&file, &["--synthetic", "pack:1 module:4 core:2 pu:1"]), bound);
+    assert_eq!(decisions(&file, &["--machine", "pack:1 module:4 core:2 pu:1"]), bound);
 }
 
 /// A machine profile of this machine by which PE 0 is twice as fast as the others.
@@ -49,7 +49,7 @@ fn profile_with_a_fast_pe(directory: &Path) -> PathBuf {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let last: u32 = online.trim().rsplit('-').next().unwrap().parse().unwrap();
     let machine = format!("pack:1 core:{} pu:1", last + 1);
-    let calibrate = ["calibrate", "--synthetic", &machine, "--kernels", "int-add", "-o"];
+    let calibrate = ["calibrate", "--machine", &machine, "--kernels", "int-add", "-o"];
     assert!(corewise().args(calibrate).arg(&file).output().unwrap().status.success());
     let mut profile: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     for speed in profile["speeds"].as_array_mut().unwrap() {
@@ -194,7 +194,7 @@ fn ipc_ratios_are_read_from_a_file() {
 #[test]
 fn a_bad_machine_is_named() {
     let (_directory, file) = record();
-    let output = replay(&file, &["--synthetic", "pack:0 nonsense"]);
+    let output = replay(&file, &["--machine", "pack:0 nonsense"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("nonsense"), "{output:?}");
 }

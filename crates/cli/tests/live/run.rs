@@ -428,7 +428,7 @@ fn what_a_profile_corrects_is_told() {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let last: u32 = online.trim().rsplit('-').next().unwrap().parse().unwrap();
     let machine = format!("pack:1 core:{} pu:1", last + 1);
-    let calibrate = ["calibrate", "--synthetic", &machine, "--discover", "--kernels", "int-add", "-o"];
+    let calibrate = ["calibrate", "--machine", &machine, "--discover", "--kernels", "int-add", "-o"];
     assert!(corewise().args(calibrate).arg(&file).output().unwrap().status.success());
     let mut profile: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     profile["discovered"]["groups"] = serde_json::json!([["core", "0-1"]]);

@@ -20,7 +20,7 @@ const STEAL_NOTED: f64 = 0.01;
 
 /// Noted if there is one variant only.
 pub const ALONE: &str = "there is one variant only, which is compared with itself: this shows the noise of \
-    this machine; --policies, --variant or another command line says what to compare with";
+    this machine; --policy, --variant or another command line says what to compare with";
 
 /// A figure of a run that is compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

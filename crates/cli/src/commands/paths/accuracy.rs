@@ -2,6 +2,7 @@
 
 use super::file;
 use super::truth::ExactCounts;
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_code::elf::ElfProgram;
@@ -10,7 +11,6 @@ use corewise_paths::study::{Grid, study};
 use corewise_paths::window::{BranchRecording, Module, ModuleId};
 use corewise_render::paths::{Study, accuracy};
 use corewise_render::table::Table;
-use corewise_render::terminal;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -34,10 +34,9 @@ pub struct Accuracy {
     recordings: Vec<PathBuf>,
     /// Write a page with the plots of the study
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    html: Option<OutputFile>,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 impl Accuracy {
@@ -62,8 +61,7 @@ impl Accuracy {
         if let Some(path) = &self.html {
             whole_file::write(path, accuracy::render(&study).as_bytes())?;
         }
-        let text = if self.json { serde_json::to_string_pretty(&study)? + "\n" } else { describe(&study) };
-        terminal::print(&text)?;
+        self.json.show(&study, || describe(&study))?;
         Ok(0)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::how_to_get_build_id;
 use super::store;
+use crate::outputs::OutputFile;
 use crate::whole_file;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -32,7 +33,7 @@ pub struct Export {
     format: Format,
     /// Where to write it; `-` for standard output
     #[arg(long, short, value_name = "OUT", default_value = "-")]
-    output: PathBuf,
+    output: OutputFile,
     /// The program or library that the profile is for: its path, or the end of it
     #[arg(long, value_name = "PATH")]
     module: Option<String>,
@@ -48,7 +49,7 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 impl Export {
     /// Writes the profile; returns the exit status.
     pub fn execute(self) -> Result<u8> {
-        let to_stdout = self.output == Path::new("-");
+        let to_stdout = self.output.is_stdout();
         if !to_stdout {
             whole_file::check_writable(&self.output)?;
         }

@@ -1,6 +1,7 @@
 //! `corewise paths merge`: makes one recording of several.
 
 use super::file;
+use crate::outputs::OutputFile;
 use crate::whole_file;
 use anyhow::{Result, anyhow};
 use corewise_paths::modules::merged;
@@ -20,7 +21,7 @@ pub struct Merge {
     files: Vec<PathBuf>,
     /// Where to write the merged recording
     #[arg(long, short, value_name = "OUT")]
-    output: PathBuf,
+    output: OutputFile,
 }
 
 impl Merge {

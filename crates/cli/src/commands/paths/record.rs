@@ -1,6 +1,7 @@
 //! `corewise paths record`: the branches of a command or of a running process.
 
 use super::file;
+use crate::outputs::OutputFile;
 use crate::whole_file;
 use anyhow::Result;
 use clap::ValueEnum;
@@ -10,7 +11,6 @@ use corewise_render::terminal;
 use corewise_render::terminal::progress::StatusLine;
 use corewise_sys::signals;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct Record {
     duration: Option<Duration>,
     /// Where to write the recording
     #[arg(long, short, value_name = "FILE")]
-    output: PathBuf,
+    output: OutputFile,
     /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,

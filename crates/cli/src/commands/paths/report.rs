@@ -1,6 +1,7 @@
 //! `corewise paths report`: the hot functions and paths of a recording.
 
 use super::file;
+use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::Result;
 use corewise_code::elf::ElfProgram;
@@ -12,7 +13,6 @@ use corewise_paths::summary::Summary;
 use corewise_paths::window::{BranchRecording, Location, Module, ModuleId};
 use corewise_render::paths::page::{self, Flame};
 use corewise_render::paths::table;
-use corewise_render::terminal;
 use corewise_sys::input;
 use nix::unistd::Uid;
 use std::cell::RefCell;
@@ -33,13 +33,12 @@ pub struct Report {
     /// How many functions and paths to show
     #[arg(long, value_name = "N", default_value = "20")]
     top: usize,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
     /// Write a page: the time by caller, and the hot functions as source and machine code, with the ways of
     /// each branch
-    #[arg(long, value_name = "OUT", conflicts_with = "json")]
-    html: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<OutputFile>,
 }
 
 impl Report {
@@ -53,9 +52,7 @@ impl Report {
             let text = page_of(&recording, &program, &summary);
             return whole_file::write(&page, text.as_bytes()).map(|()| 0);
         }
-        let text =
-            if self.json { serde_json::to_string_pretty(&summary)? + "\n" } else { table::render(&summary) };
-        terminal::print(&text)?;
+        self.json.show(&summary, || table::render(&summary))?;
         Ok(0)
     }
 }

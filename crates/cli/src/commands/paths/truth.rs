@@ -1,6 +1,7 @@
 //! `corewise paths truth`: exact path counts of a command.
 
 use super::file;
+use crate::outputs::OutputFile;
 use crate::whole_file;
 use anyhow::{Result, anyhow};
 use corewise_paths::profile::PathProfile;
@@ -29,7 +30,7 @@ pub struct Truth {
     cpu: String,
     /// Where to write the counts
     #[arg(long, short, value_name = "FILE")]
-    output: PathBuf,
+    output: OutputFile,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,

@@ -22,6 +22,7 @@ mod shell;
 mod tools;
 
 use super::paths::{ModuleCounts, how_to_get_build_id, read_all, read_recording, without_other_builds};
+use crate::outputs::JsonOutput;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -110,7 +111,7 @@ struct Optimise {
     /// How often each variant is measured
     #[arg(long, value_name = "N", default_value = "12")]
     #[arg(value_parser = clap::value_parser!(u32).range(BLOCKS_MIN as i64..=1000))]
-    rounds: u32,
+    runs: u32,
     /// Continue after this time with the profile as it is, even if it is not good enough yet
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
     record_max: Duration,
@@ -120,9 +121,8 @@ struct Optimise {
     /// Only print the commands, as a script
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -174,9 +174,7 @@ impl Optimise {
                 return Err(error.context(left));
             }
         };
-        let text =
-            if self.json { serde_json::to_string_pretty(&outcome)? + "\n" } else { describe(&outcome) };
-        terminal::print(&text)?;
+        self.json.show(&outcome, || describe(&outcome))?;
         Ok(0)
     }
 
@@ -280,9 +278,9 @@ impl Work<'_> {
         let possible = gains.map(|gain| gain.high).fold(0.0, f64::max);
         if kept == BASELINE && possible > WORTH_MORE_ROUNDS {
             self.notes.push(format!(
-                "a gain of up to {:.1} % is possible: a quiet machine, or --rounds {}, could show it",
+                "a gain of up to {:.1} % is possible: a quiet machine, or --runs {}, could show it",
                 100.0 * possible,
-                4 * self.options.rounds
+                4 * self.options.runs
             ));
         }
         let profile = self.commands.profile();
@@ -291,7 +289,7 @@ impl Work<'_> {
             evidence: "measured",
             binary: self.commands.binary.clone(),
             kept,
-            rounds: self.options.rounds,
+            rounds: self.options.runs,
             variants: times.iter().map(variant).collect(),
             build: (kept != BASELINE).then(|| self.command_of(kept, profile)),
             notes: std::mem::take(&mut self.notes),
@@ -522,10 +520,10 @@ impl Work<'_> {
             }
         }
         drop(outputs);
-        terminal::message(format!("measuring {} in {} rounds", working.join(", "), self.options.rounds));
+        terminal::message(format!("measuring {} in {} rounds", working.join(", "), self.options.runs));
         let status = StatusLine::start();
-        let times = rounds(&working, self.options.rounds, |variant, round| {
-            status.show(format!("round {round} of {}: {variant}", self.options.rounds));
+        let times = rounds(&working, self.options.runs, |variant, round| {
+            status.show(format!("round {round} of {}: {variant}", self.options.runs));
             run(variant, Path::new("/dev/null"))
         });
         status.finish();
