@@ -59,7 +59,7 @@ pub fn can_become_normal_again() -> bool {
 /// Makes this thread run before all normal ones until the result is dropped, if permitted.
 ///
 /// On Linux 6.18 we have seen processes that each start the next and end delay everything else on their PE
-/// for more than a minute (`docs/faults.md`).
+/// for more than a minute (`studies/faults`).
 pub fn run_first() -> Option<RealTime> {
     RealTime::enter(1).ok()
 }

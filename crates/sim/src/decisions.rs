@@ -4,7 +4,7 @@
 //! decision takes effect, a fixed latency passes and the CPU time of observing all threads or handling
 //! events; what was decided may be outdated then. That time is some PE's: an idle one's if there is one, else
 //! it delays the thread of a PE that chance chooses, as corewise's own thread would. The defaults are those
-//! of the live `corewise run`, measured (docs/benchmarks.md: a round takes 0.24 ms with 10 threads, 2.4 ms
+//! of the live `corewise run`, measured (studies/overhead: a round takes 0.24 ms with 10 threads, 2.4 ms
 //! with 1,000 and 20 ms with 10,000; 0.11 ms pass from a change of TLP to the action, which take 9 µs of
 //! CPU). A policy in the kernel, as in the papers on asymmetric machines and on co-scheduling, costs nothing
 //! of this. Limits: a step costs the same whatever the policy and the number of actions; corewise's thread is

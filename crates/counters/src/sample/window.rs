@@ -15,7 +15,7 @@
 //! through a pointer), the walk has an [`Exit`]: [`super::beyond`] looks for where it leads.
 //!
 //! Source. `FPUusage = 1 - empty / cycles` is equation 1 of the BulldOver paper, whose Table I is the
-//! reference that the constants were chosen by (`docs/fpu-usage.md`, which has the comparison, also with
+//! reference that the constants were chosen by (`studies/fpu-usage`, which has the comparison, also with
 //! programs that were not used for that).
 //!
 //! Limits. It knows nothing of latencies, of cache misses, or of which way a branch really goes.
