@@ -10,5 +10,6 @@ pub mod executor;
 pub mod kernels;
 mod memory;
 pub mod nas;
+pub mod openmp;
 pub mod virtualisation;
 mod workers;

@@ -20,7 +20,7 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon,
+    calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon, demo, demo::Demo,
     emulate_slow::EmulateSlow, experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo,
     policies::Policies, profile::Profile, progress::Progress, replay::Replay, rules::Rules, run::Run,
     sim::Sim, status::Status, top::Top, topo::Topo, what_if::WhatIf,
@@ -63,6 +63,13 @@ enum Command {
     Progress(Progress),
     Paths(Paths),
     Pgo(Pgo),
+    Demo(Demo),
+    /// The program that `demo` runs
+    #[command(name = demo::PROGRAM, hide = true)]
+    DemoProgram {
+        /// How many parallel regions
+        regions: u64,
+    },
     /// The process that holds the command of a policy; started by `--policy exec:COMMAND`
     #[command(name = policy_command::SUBCOMMAND, hide = true)]
     PolicyKeeper {
@@ -104,6 +111,8 @@ fn run_command() -> ExitCode {
             (paths.execute(), failure)
         }
         Command::Pgo(pgo) => (pgo.execute().map(exited), |_| 1),
+        Command::Demo(demo) => (demo.execute().map(exited), |_| 1),
+        Command::DemoProgram { regions } => (demo::program(regions).map(exited), |_| 1),
         Command::PolicyKeeper { command } => {
             (policy_command::main(&command).map(|()| exited(0)).map_err(Into::into), |_| 1)
         }

@@ -1,5 +1,6 @@
 //! `corewise compare` through the binary, on real commands that take moments.
 
+use corewise_testing::skip;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -317,4 +318,20 @@ fn what_cannot_be_understood_is_refused_with_a_remedy() {
     let output = compare(&["--policy", "best", "--", "true"]).output().expect("corewise starts");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("there is no policy `best`; there are: "), "{output:?}");
+}
+
+#[test]
+fn the_demonstration_compares_openmp_programs_and_prints_how() {
+    let output = Command::new(env!("CARGO_BIN_EXE_corewise"))
+        .args(["demo", "--copies", "2", "--regions", "3", "--budget", "1s"])
+        .output();
+    let output = output.expect("corewise starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("libgomp1") {
+        skip!(Libgomp, "{stderr}");
+    }
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("corewise compare --copies 2 --budget 1s"), "{stderr}");
+    assert!(["default ", "corewise ", "(control)"].iter().all(|row| table.contains(row)), "{table}");
 }

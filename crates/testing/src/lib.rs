@@ -96,6 +96,8 @@ capabilities! {
     Go = "go",
     /// tmux is installed.
     Tmux = "tmux",
+    /// GNU's OpenMP library is installed.
+    Libgomp = "libgomp",
     /// CMake is installed.
     Cmake = "cmake",
     /// Meson is installed.

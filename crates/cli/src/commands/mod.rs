@@ -24,6 +24,7 @@ pub mod characterize;
 pub mod check_profile;
 pub mod compare;
 pub mod daemon;
+pub mod demo;
 pub mod emulate_slow;
 pub mod experiment;
 pub mod explain;
