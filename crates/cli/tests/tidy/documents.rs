@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::{Finding, Tree, check, finding};
 
-/// Every relative link of a Markdown file leads to a file or directory of the tree, and if it names a place in
-/// a Markdown file, to a heading.
+/// Every relative link of a Markdown file leads to a file or directory of the tree, and a place in a Markdown
+/// file that it names is a heading.
 pub fn relative_links_lead_somewhere(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files(is_page) {
