@@ -2,7 +2,7 @@
 
 use super::{PolicyOptions, SourceOptions, ThisMachine};
 use crate::daemon::consent::{Consents, Shared};
-use crate::daemon::{Clients, Daemon as Served, socket_of_user};
+use crate::daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, socket_of_user};
 use crate::rules_files;
 use crate::session::attached::Targets;
 use crate::session::team_size::Teams;
@@ -13,12 +13,15 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::policy::{Claims, SPREAD};
 use corewise_core::waits::Mitigations;
 use corewise_discovery::Extent;
-use corewise_render::terminal;
 use corewise_sys::environment;
 use corewise_sys::launch::Output;
+use log::LevelFilter;
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Watch all programs and place their threads, until it is ended.
 ///
@@ -47,6 +50,11 @@ pub struct Daemon {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    metrics: MetricsOptions,
+    /// The least important messages that are logged: off, error, warn, info, or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LevelFilter,
+    #[command(flatten)]
     policy: PolicyOptions,
     #[command(flatten)]
     sources: SourceOptions,
@@ -54,9 +62,37 @@ pub struct Daemon {
     machine: ThisMachine,
 }
 
+#[derive(Debug, clap::Args)]
+struct MetricsOptions {
+    /// Serve metrics as OpenMetrics over HTTP at this address, path /metrics
+    #[arg(long = "metrics", value_name = "ADDRESS:PORT")]
+    address: Option<SocketAddr>,
+    /// Serve metrics at an address that other machines reach, too
+    #[arg(long = "metrics-public", requires = "address")]
+    public: bool,
+    /// Write metrics to this file, for the node exporter's textfile collector
+    #[arg(long = "metrics-file", value_name = "FILE.prom")]
+    file: Option<PathBuf>,
+}
+
+impl MetricsOptions {
+    fn checked(self) -> Result<MetricsTo> {
+        if let Some(address) = self.address.filter(|address| !address.ip().is_loopback() && !self.public) {
+            bail!(
+                "other machines may reach {address}, and metrics have no password: `--metrics 127.0.0.1:{}` \
+                 serves this machine alone, `--metrics-public` all that reach it",
+                address.port()
+            );
+        }
+        Ok(MetricsTo { address: self.address, file: self.file })
+    }
+}
+
 impl Daemon {
     /// Runs until it is asked to end; returns the exit status.
     pub fn execute(self) -> Result<u8> {
+        daemon_log::begin(self.log_level);
+        let metrics = self.metrics.checked()?;
         let machine = Machine::of(self.machine)?;
         let directories = match self.config_dir.is_empty() {
             true => rules_files::directories(),
@@ -77,6 +113,7 @@ impl Daemon {
         let waits = wanted.waits.unwrap_or(Mitigations { spin: true, turns: true });
         let mitigations = if self.dry_run { Mitigations::default() } else { waits };
         let config = EngineConfig { claims, mitigations, guard, ..self.policy.config() };
+        let name = policy.name().to_owned();
         let interval = wanted.interval.unwrap_or(config.interval);
         let request = SessionRequest {
             command: Vec::new(),
@@ -99,8 +136,14 @@ impl Daemon {
         let consents = Rc::new(RefCell::new(consents));
         let consent = Box::new(Shared(Rc::clone(&consents)));
         session::daemon::serve(request, &targets, consent, |sources, notes| {
-            let served = Served::open(&socket, consents, sources, notes)?;
-            terminal::message(format_args!("ready; `corewise status` asks at {}", socket.display()));
+            let rules = consents.borrow().rules().rules.len();
+            let served = Served::open(&socket, consents, sources, notes, &metrics)?;
+            log::info!(
+                corewise_event = "ready", corewise_version = VERSION, corewise_policy = name.as_str(),
+                corewise_rules = rules;
+                "ready; `corewise status` asks at {}; version {VERSION}, policy {name}, rules: {rules}",
+                socket.display()
+            );
             // Nobody has to listen.
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             let clients = Box::new(Clients::of(Rc::clone(&served))?);
@@ -108,6 +151,7 @@ impl Daemon {
                 served.borrow_mut().take(input, actions, engine);
             }))
         })?;
+        log::info!(corewise_event = "end"; "ended; everything was given back");
         Ok(0)
     }
 }

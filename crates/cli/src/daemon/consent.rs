@@ -4,11 +4,12 @@ use crate::process_facts;
 use crate::rules_files;
 use corewise_core::topology::Topology;
 use corewise_live::{Consent, Where};
+use corewise_render::terminal::Name;
 use corewise_rules::{Fact, RuleErrors, Rules, Verdict};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -18,18 +19,27 @@ pub struct Consents {
     rules: Rules,
     machine: Topology,
     found: HashMap<u32, Found>,
+    said: Said,
 }
 
 struct Found {
     place: Where,
     waits: bool,
+    /// The name of the rule that matches.
+    rule: Option<Rc<str>>,
 }
+
+/// The rules and names of programs of which the log has been told that one applies to the other.
+type Said = HashSet<(String, String)>;
+
+/// The number of these: a machine may run any number of programs.
+const SAID_MAX: usize = 1000;
 
 impl Consents {
     /// Reads the rules.
     pub fn read(directories: Vec<PathBuf>, machine: Topology) -> Result<Consents, RuleErrors> {
         let rules = rules_files::read(&directories)?;
-        Ok(Consents { directories, rules, machine, found: HashMap::new() })
+        Ok(Consents { directories, rules, machine, found: HashMap::new(), said: Said::new() })
     }
 
     /// Returns the rules.
@@ -39,30 +49,55 @@ impl Consents {
 
     /// Reads the rules again, and returns their number. If anything is wrong, the former ones stay in force.
     pub fn reload(&mut self) -> Result<usize, RuleErrors> {
-        self.rules = rules_files::read(&self.directories)?;
+        self.rules = rules_files::read(&self.directories).inspect_err(|errors| {
+            log::warn!(corewise_event = "reload"; "the rules stay as they are: {errors}");
+        })?;
         self.found.clear();
-        Ok(self.rules.rules.len())
+        self.said.clear();
+        let count = self.rules.rules.len();
+        log::info!(corewise_event = "reload", corewise_rules = count; "the rules were read again: {count}");
+        Ok(count)
+    }
+
+    /// Returns the name of the rule that matches a process, if it was looked at and one does.
+    pub fn rule_of(&self, pid: u32) -> Option<&str> {
+        self.found.get(&pid)?.rule.as_deref()
     }
 
     fn found(&mut self, pid: u32) -> &Found {
-        let Consents { rules, machine, found, .. } = self;
-        found.entry(pid).or_insert_with(|| look(rules, machine, pid))
+        let Consents { rules, machine, found, said, .. } = self;
+        found.entry(pid).or_insert_with(|| look(rules, machine, pid, said))
     }
 }
 
-fn look(rules: &Rules, machine: &Topology, pid: u32) -> Found {
+fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> Found {
     let proc = Proc::own();
     if environment::started_by(&proc, pid).is_some_and(environment::runs_corewise) {
-        return Found { place: Where::Nowhere, waits: false };
+        return Found { place: Where::Nowhere, waits: false, rule: None };
     }
     let facts = process_facts::of(&proc, pid, rules.ask_for(Fact::BuildId));
-    let Verdict { watched, settings, .. } = rules.matching(&facts);
+    let Verdict { rule, watched, settings } = rules.matching(&facts);
+    let rule = rule.map(|rule| Rc::from(rule.name.as_str()));
+    if let Some(rule) = &rule {
+        say(said, rule, facts.name.as_deref().unwrap_or("?"), watched);
+    }
     if !watched {
-        return Found { place: Where::Nowhere, waits: false };
+        return Found { place: Where::Nowhere, waits: false, rule };
     }
     let among = settings.pes.and_then(|choice| choice.on(machine));
     let place = among.map_or(Where::Anywhere, Where::Among);
-    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()) }
+    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()), rule }
+}
+
+/// Tells the log once that a rule applies to programs of this name.
+fn say(said: &mut Said, rule: &str, program: &str, watched: bool) {
+    if said.len() < SAID_MAX && said.insert((rule.to_owned(), program.to_owned())) {
+        let treated = if watched { "treated" } else { "left alone" };
+        log::info!(
+            corewise_event = "rule", corewise_rule = rule, corewise_program = program;
+            "{} is {treated} by the rule {}", Name(program), Name(rule)
+        );
+    }
 }
 
 /// The consents of the daemon, which can also read its rules again.

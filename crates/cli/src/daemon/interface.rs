@@ -118,6 +118,7 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
 fn reload(known: &Known, peer: Peer) -> Reply {
     if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
         let reason = "only root, and the user whose daemon it is, may have the rules read again";
+        log::warn!(corewise_event = "client_refused"; "user {} is refused: {reason}", peer.uid);
         return failure(NAME, "NotPermitted", json!({"reason": reason}));
     }
     match known.consents.borrow_mut().reload() {

@@ -10,8 +10,14 @@
 
 pub mod client;
 pub mod consent;
+mod exposition;
+mod http;
 mod interface;
+pub mod log;
+mod metrics;
 mod socket;
+mod tally;
+mod text_file;
 
 use anyhow::Result;
 use consent::Consents;
@@ -21,12 +27,19 @@ use corewise_core::plan::Action;
 use corewise_core::report::Sources;
 use corewise_core::top::Top;
 use corewise_live::Onlooker;
+use exposition::Format;
+use http::Http;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use socket::Socket;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use tally::Tally;
+use text_file::TextFile;
 
 /// The socket of the machine's daemon, which root runs.
 pub const OF_MACHINE: &str = "/run/corewise.socket";
@@ -54,60 +67,110 @@ pub struct Known {
     began: Instant,
 }
 
+/// Where metrics are told.
+pub struct MetricsTo {
+    /// Over HTTP.
+    pub address: Option<SocketAddr>,
+    /// In a file.
+    pub file: Option<PathBuf>,
+}
+
 /// What is known, as the loop updates it and clients are told it.
 pub struct Daemon {
     known: Known,
+    tally: Tally,
     socket: Socket,
+    http: Option<Http>,
+    file: Option<TextFile>,
 }
 
 impl Daemon {
-    /// Opens the socket.
+    /// Opens the socket, and what tells metrics.
     pub fn open(
         path: &Path,
         consents: Rc<RefCell<Consents>>,
         sources: Sources,
         notes: Vec<String>,
+        metrics: &MetricsTo,
     ) -> Result<Rc<RefCell<Daemon>>> {
         let known = Known { top: Top::default(), sources, notes, consents, began: Instant::now() };
-        Ok(Rc::new(RefCell::new(Daemon { known, socket: Socket::bind(path)? })))
+        let (tally, socket) = (Tally::new(), Socket::bind(path)?);
+        let http = metrics.address.map(Http::bind).transpose()?;
+        let mut daemon = Daemon { known, tally, socket, http, file: None };
+        let create = |path: &PathBuf| TextFile::create(path, &daemon.metrics(Format::Prometheus));
+        daemon.file = metrics.file.as_ref().map(create).transpose()?;
+        Ok(Rc::new(RefCell::new(daemon)))
     }
 
     /// Takes in one round of the loop, and tells it those who follow.
     pub fn take(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
         self.known.top.take(input, actions, engine);
+        self.tally.take(input, engine);
         if input.observation().is_some() {
             let known = &self.known;
             self.socket.tell_followers(|peer| interface::status(known, peer, true));
         }
     }
+
+    fn metrics(&self, format: Format) -> String {
+        let answered = self.http.as_ref().map(|http| http.answered.clone()).unwrap_or_default();
+        self.metrics_with(&answered, format)
+    }
+
+    fn metrics_with(&self, answered: &BTreeMap<&'static str, u64>, format: Format) -> String {
+        metrics::text(&self.known, &self.tally, self.socket.clients(), answered, format)
+    }
+
+    fn take_turn(&mut self) {
+        let known = &self.known;
+        self.socket.take_turn(|request, peer| interface::answer(known, request, peer));
+        if let Some(mut http) = self.http.take() {
+            let answered = http.answered.clone();
+            let format = Format::OpenMetrics;
+            http.take_turn(|| (self.metrics_with(&answered, format), format.media_type()));
+            self.http = Some(http);
+        }
+        if let Some(mut file) = self.file.take() {
+            if file.due_within().is_zero() {
+                file.write(&self.metrics(Format::Prometheus));
+            }
+            self.file = Some(file);
+        }
+    }
 }
 
-/// The socket's turns in the loop.
+/// The turns of all who ask in the loop.
 pub struct Clients {
     daemon: Rc<RefCell<Daemon>>,
-    descriptor: OwnedFd,
+    /// Readable while one of `_of` is.
+    ready: Epoll,
+    _of: Vec<OwnedFd>,
 }
 
 impl Clients {
     /// Creates it.
     pub fn of(daemon: Rc<RefCell<Daemon>>) -> Result<Clients> {
-        let descriptor = daemon.borrow().socket.descriptor()?;
-        Ok(Clients { daemon, descriptor })
+        let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut of = vec![daemon.borrow().socket.descriptor()?];
+        of.extend(daemon.borrow().http.as_ref().map(Http::descriptor).transpose()?);
+        for descriptor in &of {
+            ready.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        }
+        Ok(Clients { daemon, ready, _of: of })
     }
 }
 
 impl Onlooker for Clients {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.descriptor.as_fd())
+        Some(self.ready.0.as_fd())
     }
 
     fn due_within(&self) -> Option<Duration> {
-        None
+        self.daemon.borrow().file.as_ref().map(TextFile::due_within)
     }
 
     fn take_turn(&mut self) -> bool {
-        let Daemon { known, socket } = &mut *self.daemon.borrow_mut();
-        socket.take_turn(|request, peer| interface::answer(known, request, peer));
+        self.daemon.borrow_mut().take_turn();
         false
     }
 }

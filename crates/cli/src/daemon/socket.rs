@@ -98,6 +98,11 @@ impl Socket {
         Ok(Socket { listener, ready, clients, last, path: path.to_owned(), _lock: lock })
     }
 
+    /// Returns the number of clients.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
     /// Returns a descriptor that is readable while a client wants something.
     pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
         self.ready.0.as_fd().try_clone_to_owned()
@@ -135,6 +140,8 @@ impl Socket {
             let peer = getsockopt(&stream, PeerCredentials).map(|peer| Peer { uid: peer.uid() });
             let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
             if self.clients.len() == CLIENTS_MAX {
+                let uid = peer.uid;
+                log::warn!(corewise_event = "client_refused"; "too many clients: one of user {uid} is refused");
                 continue;
             }
             self.last += 1;

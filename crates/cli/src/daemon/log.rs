@@ -1,0 +1,166 @@
+//! What an administrator is to know: records with a level, and with fields where a journal takes them.
+//!
+//! Under systemd they go to the journal with their fields, which all begin with `COREWISE_`:
+//! `journalctl -u corewise COREWISE_EVENT=guard` finds what the guard has found. Elsewhere they are lines on
+//! standard error. Any part of the daemon writes them by the macros of the crate `log`.
+//!
+//! Whatever happens to the machine's programs, there are no more than [`RECORDS_MAX`] records in [`WINDOW`];
+//! what is left out is counted, and told with the next window's first record.
+//!
+//! Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>. Limit: writing waits for the journal or for whoever
+//! reads standard error, as every program does.
+
+use corewise_render::terminal;
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use systemd_journal_logger::{JournalLog, connected_to_journal};
+
+/// The records in a window.
+const RECORDS_MAX: u32 = 100;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// The beginning of the modules whose records are ours.
+const OURS: &str = "corewise";
+
+/// Begins to log at this level, once for the process.
+pub fn begin(level: LevelFilter) {
+    let journal = connected_to_journal().then(|| JournalLog::new().ok()).flatten();
+    let to: Box<dyn Log> = match journal {
+        Some(journal) => Box::new(journal),
+        None => Box::new(Lines),
+    };
+    // Nobody else in this process logs.
+    if log::set_boxed_logger(Box::new(Bounded { to, window: Mutex::default() })).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+/// Lines on standard error.
+struct Lines;
+
+impl Log for Lines {
+    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        terminal::message(line(record));
+    }
+
+    fn flush(&self) {}
+}
+
+fn line(record: &Record<'_>) -> String {
+    let level = match record.level() {
+        Level::Error => "error: ",
+        Level::Warn => "warning: ",
+        Level::Info | Level::Debug | Level::Trace => "",
+    };
+    format!("{level}{}", record.args())
+}
+
+/// Passes on a bounded number of records.
+struct Bounded {
+    to: Box<dyn Log>,
+    window: Mutex<Window>,
+}
+
+impl Log for Bounded {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with(OURS)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let admitted = match self.window.lock() {
+            Ok(mut window) => window.admit(Instant::now()),
+            Err(_) => return,
+        };
+        let Some(left_out) = admitted else { return };
+        if left_out > 0 {
+            let fields = [("corewise_event", "left_out")];
+            self.to.log(
+                &Record::builder()
+                    .level(Level::Warn)
+                    .target(OURS)
+                    .key_values(&fields)
+                    .args(format_args!("{left_out} messages were left out in the last minute"))
+                    .build(),
+            );
+        }
+        self.to.log(record);
+    }
+
+    fn flush(&self) {}
+}
+
+/// What was told in the present window.
+#[derive(Default)]
+struct Window {
+    began: Option<Instant>,
+    told: u32,
+    left_out: u32,
+}
+
+impl Window {
+    /// Returns whether another record may be told, and how many were left out before it.
+    fn admit(&mut self, now: Instant) -> Option<u32> {
+        let mut left_out = 0;
+        if self.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
+            left_out = std::mem::take(self).left_out;
+            self.began = Some(now);
+        }
+        if self.told == RECORDS_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl Log for Kept {
+        fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &Record<'_>) {
+            self.0.lock().unwrap().push(line(record));
+        }
+
+        fn flush(&self) {}
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_what_is_left_out_is_told() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        let log = Bounded { to: Box::new(kept.clone()), window: Mutex::default() };
+        let tell = |target: &str, text: &str| {
+            let mut record = Record::builder();
+            log.log(&record.level(Level::Warn).target(target).args(format_args!("{text}")).build());
+        };
+        for number in 0..2 * RECORDS_MAX {
+            tell("corewise::daemon", &number.to_string());
+        }
+        tell("another_crate", "not ours");
+        let told = || kept.0.lock().unwrap().clone();
+        assert_eq!(told().len() as u32, RECORDS_MAX);
+        assert_eq!(told()[1], "warning: 1");
+        // The window ends.
+        log.window.lock().unwrap().began = now.checked_sub(WINDOW);
+        tell("corewise::daemon", "next");
+        let count = format!("warning: {RECORDS_MAX} messages were left out in the last minute");
+        assert_eq!(told()[RECORDS_MAX as usize..], [count, "warning: next".to_owned()]);
+    }
+}
