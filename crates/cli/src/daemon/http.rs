@@ -58,6 +58,11 @@ impl Http {
         Ok(Http { listener, ready, connections, last: LISTENER, answered })
     }
 
+    /// Returns where it listens.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
     /// Returns a descriptor that is readable while a client wants something.
     pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
         self.ready.0.as_fd().try_clone_to_owned()
@@ -169,7 +174,7 @@ mod tests {
 
     fn server() -> (Http, SocketAddr) {
         let server = Http::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = server.listener.local_addr().unwrap();
+        let address = server.address().unwrap();
         (server, address)
     }
 

@@ -96,6 +96,10 @@ impl Daemon {
         let known = Known { top: Top::default(), sources, notes, consents, began: Instant::now() };
         let (tally, socket) = (Tally::new(), Socket::bind(path)?);
         let http = metrics.address.map(Http::bind).transpose()?;
+        if let Some(http) = &http {
+            let (address, path) = (http.address()?, http::PATH);
+            ::log::info!(corewise_event = "metrics"; "metrics are at http://{address}{path}");
+        }
         let mut daemon = Daemon { known, tally, socket, http, file: None };
         let create = |path: &PathBuf| TextFile::create(path, &daemon.metrics(Format::Prometheus));
         daemon.file = metrics.file.as_ref().map(create).transpose()?;

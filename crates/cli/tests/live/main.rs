@@ -11,6 +11,7 @@ mod groups;
 mod guard;
 mod heirs;
 mod hints;
+mod metrics;
 mod progress;
 mod replay;
 mod restored;

@@ -55,7 +55,7 @@ fn check(text: &str) -> HashMap<String, f64> {
         if let Some(of) = line.strip_prefix("# TYPE ") {
             kind = of.strip_prefix(&*family).expect("help and type are of one family").trim_start();
             assert!(["counter", "gauge"].contains(&kind), "{line}");
-            assert_eq!(family.ends_with("_total"), false, "{line}");
+            assert!(!family.ends_with("_total"), "{line}");
             continue;
         }
         let (id, value) = line.rsplit_once(' ').expect("a series has a value");
