@@ -141,7 +141,7 @@ impl Socket {
             let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
             if self.clients.len() == CLIENTS_MAX {
                 let uid = peer.uid;
-                log::warn!(corewise_event = "client_refused"; "too many clients: one of user {uid} is refused");
+                log::warn!(corewise_event = "client_refused"; "too many clients: user {uid} is refused");
                 continue;
             }
             self.last += 1;

@@ -1,7 +1,7 @@
 //! A file of metrics, for the node exporter's textfile collector.
 //!
-//! It is replaced as a whole, so that nobody reads half of it, and removed at the end, so that nobody takes the
-//! last state for the present one. Limit: a daemon that is killed leaves it; its age tells
+//! It is replaced as a whole, so that nobody reads half of it, and removed at the end, so that nobody takes
+//! the last state for the present one. Limit: a daemon that is killed leaves it; its age tells
 //! (`node_textfile_mtime_seconds`).
 
 use anyhow::{Context, Result, bail};
