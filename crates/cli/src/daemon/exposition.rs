@@ -1,8 +1,8 @@
 //! The text in which metrics are told.
 //!
 //! A [`Metric`] says what there is to know, [`Samples`] hold the values, and [`text`] writes both as one of
-//! two formats: OpenMetrics 1.0 for whoever asks over HTTP, and the older text format of Prometheus for files,
-//! as the node exporter reads no other. They differ in the name of a counter and in the last line.
+//! two formats: OpenMetrics 1.0 for whoever asks over HTTP, and Prometheus's older text format for files, as
+//! the node exporter reads no other. They differ in the name of a counter and in the last line.
 //!
 //! Source: <https://prometheus.io/docs/specs/om/open_metrics_spec/>,
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
