@@ -3,9 +3,14 @@
 //! What an instruction is decoded to, the user of a store says by its [`Decoder`]: what the instruction does
 //! ([`Plain`], for looking at code), or how to carry it out (the emulation of `branches`).
 //!
-//! Code in a file is kept for good, for all processes that map it. Code in memory may be replaced at any
-//! time by a compiler at run time: [`CodeStore::begin_epoch`] makes every process's kept pages be compared
-//! with its memory before they are used again, and a difference discards all that is kept of that process.
+//! Code in a file is kept for all processes that map it. Code in memory may be replaced at any time by a
+//! compiler at run time: [`CodeStore::begin_epoch`] makes every process's kept pages be compared with its
+//! memory before they are used again, and a difference discards all that is kept of that process.
+//!
+//! Whoever watches a machine for days meets ever more code, so what is kept has one budget in bytes
+//! ([`KEPT_BYTES`]). Where an epoch begins above it, the pages that were not used since the last time go
+//! (the clock algorithm: F. Corbató, "A paging experiment with the Multics system", MIT Project MAC, 1968),
+//! and with its last page a file is closed. Limit: what one epoch reads comes on top of the budget.
 
 use super::names::Names;
 use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping, Role};
@@ -19,10 +24,14 @@ use std::os::unix::fs::FileExt;
 
 const PAGE: usize = 4096;
 
-/// Files that are kept open; the code of more is read from memory.
+/// Files that are known; the code of more is read from memory.
 const FILES_MAX: usize = 512;
 
-/// Pages of a text that are kept; beyond, all are forgotten. Programs execute far fewer, some 20 KiB each.
+/// Bytes of code that are kept, bytes and decoded instructions together. A page takes some 20 KiB, and what a
+/// machine's programs do most of the time is in some hundred pages.
+pub const KEPT_BYTES: usize = 16 << 20;
+
+/// Pages of a text that are kept; beyond, all are forgotten: the bound of what has no epochs.
 const PAGES_MAX: usize = 1 << 12;
 
 /// Where an instruction lies, independent of where a process maps it.
@@ -65,11 +74,13 @@ impl Decoder for Plain {
 /// Code, page by page.
 struct Text<T> {
     pages: FxHashMap<u64, Page<T>>,
+    /// What the pages take.
+    kept_bytes: usize,
 }
 
 impl<T> Default for Text<T> {
     fn default() -> Text<T> {
-        Text { pages: FxHashMap::default() }
+        Text { pages: FxHashMap::default(), kept_bytes: 0 }
     }
 }
 
@@ -79,6 +90,8 @@ struct Page<T> {
     /// For each offset: [`NOT_DECODED`], [`INVALID`], or [`FIRST`] plus its index in `decoded`.
     index: Box<[u16; PAGE]>,
     decoded: Vec<T>,
+    /// Whether it was used since pages were last forgotten.
+    is_used: bool,
 }
 
 const NOT_DECODED: u16 = 0;
@@ -157,9 +170,35 @@ impl<D: Decoder> CodeStore<D> {
         }
     }
 
-    /// Code in memory that was read before this call is compared before it is trusted again.
+    /// Code in memory that was read before this call is compared before it is trusted again. Where more is
+    /// kept than the budget, what was not used lately is forgotten.
     pub fn begin_epoch(&mut self) {
         self.epoch += 1;
+        if self.kept_bytes() > KEPT_BYTES || self.file_by_key.len() >= FILES_MAX {
+            self.forget_unused();
+        }
+    }
+
+    /// What the code takes that is kept, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        let files = self.files.iter().map(|file| file.text.kept_bytes);
+        files.chain(self.memories.values().map(|memory| memory.text.kept_bytes)).sum()
+    }
+
+    /// Forgets the pages that were not used since the last call, and files and memories without any.
+    fn forget_unused(&mut self) {
+        self.memories.retain(|_, memory| memory.text.keep_used());
+        let mut files: Vec<_> = std::mem::take(&mut self.files).into_iter().map(Some).collect();
+        // Nobody holds an index between two views. A file that could not be opened may be tried again.
+        self.file_by_key.retain(|_, index| {
+            let file = index.and_then(|index| files[index].take());
+            let Some(file) = file.and_then(|mut file| file.text.keep_used().then_some(file)) else {
+                return false;
+            };
+            *index = Some(self.files.len());
+            self.files.push(file);
+            true
+        });
     }
 
     /// Forgets the memory of a process that ended or executed another program.
@@ -173,10 +212,10 @@ impl<D: Decoder> CodeStore<D> {
     }
 
     fn file(&mut self, pid: u32, key: FileKey, mapping: &Mapping) -> Option<usize> {
+        if self.file_by_key.len() >= FILES_MAX {
+            return self.file_by_key.get(&key).copied().flatten();
+        }
         *self.file_by_key.entry(key).or_insert_with(|| {
-            if self.files.len() == FILES_MAX {
-                return None;
-            }
             self.files.push(open(pid, mapping)?);
             Some(self.files.len() - 1)
         })
@@ -250,6 +289,7 @@ impl<T: Copy> Text<T> {
         let (bytes, length) = self.bytes(at, read_page);
         let decoded = decode(&bytes[..length]);
         let page = self.page(start, read_page);
+        let before = page.decoded.capacity();
         page.index[offset] = match decoded {
             None => INVALID,
             Some(instruction) => {
@@ -257,6 +297,8 @@ impl<T: Copy> Text<T> {
                 page.decoded.len() as u16 - 1 + FIRST
             }
         };
+        let grown = page.decoded.capacity() - before;
+        self.kept_bytes += grown * size_of::<T>();
         decoded
     }
 
@@ -279,16 +321,38 @@ impl<T: Copy> Text<T> {
     fn page(&mut self, start: u64, read_page: &dyn Fn(u64) -> Option<Box<[u8]>>) -> &mut Page<T> {
         if self.pages.len() == PAGES_MAX && !self.pages.contains_key(&start) {
             self.pages.clear();
+            self.kept_bytes = 0;
         }
-        self.pages.entry(start).or_insert_with(|| Page {
-            bytes: read_page(start),
-            index: Box::new([NOT_DECODED; PAGE]),
-            decoded: Vec::new(),
-        })
+        let kept_bytes = &mut self.kept_bytes;
+        let page = self.pages.entry(start).or_insert_with(|| {
+            let page = Page {
+                bytes: read_page(start),
+                index: Box::new([NOT_DECODED; PAGE]),
+                decoded: Vec::new(),
+                is_used: true,
+            };
+            *kept_bytes += page.kept_bytes();
+            page
+        });
+        page.is_used = true;
+        page
+    }
+
+    /// Forgets the pages that were not used since the last call; whether any is left.
+    fn keep_used(&mut self) -> bool {
+        self.pages.retain(|_, page| std::mem::take(&mut page.is_used));
+        self.pages.shrink_to_fit();
+        self.kept_bytes = self.pages.values().map(Page::kept_bytes).sum();
+        !self.pages.is_empty()
     }
 }
 
 impl<T> Page<T> {
+    fn kept_bytes(&self) -> usize {
+        let bytes = self.bytes.as_ref().map_or(0, |bytes| bytes.len());
+        size_of::<Self>() + bytes + size_of_val(&*self.index) + self.decoded.capacity() * size_of::<T>()
+    }
+
     /// Copies what the page holds from an offset on, as far as there is room; how many bytes that were.
     fn copy(&self, offset: usize, room: &mut [u8]) -> usize {
         let bytes = self.bytes.as_deref().and_then(|bytes| bytes.get(offset..)).unwrap_or_default();

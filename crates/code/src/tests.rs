@@ -200,3 +200,51 @@ fn mapped_files_are_read_by_virtual_address() {
     }
     assert!(matches!(view.place(start), Some(Place::File(..))));
 }
+
+/// A file of `pages` pages of zeros, which are instructions, too, mapped as code.
+fn mapped_zeros(file: &std::fs::File, pages: usize) -> u64 {
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+    let length = std::num::NonZeroUsize::new(4096 * pages).unwrap();
+    file.set_len(length.get() as u64).unwrap();
+    let access = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC;
+    // SAFETY: a new mapping, whose memory nothing of ours uses.
+    unsafe { mmap(None, length, access, MapFlags::MAP_PRIVATE, file, 0) }.unwrap().as_ptr() as u64
+}
+
+#[test]
+fn an_endless_row_of_code_is_kept_within_the_budget_and_what_is_in_use_stays() {
+    const PAGES: usize = 4 * KEPT_BYTES / 4096;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let start = mapped_zeros(file.as_file(), PAGES);
+    let space = AddressSpace::from_maps(&std::fs::read_to_string("/proc/self/maps").unwrap());
+    let mut store = CodeStore::default();
+    let (mut read, mut most) = (0, 0);
+    for page in 0..PAGES as u64 {
+        store.begin_epoch();
+        let mut view = store.view(std::process::id(), &space);
+        assert!(matches!(view.place(start), Some(Place::File(..))));
+        assert!(view.instruction(start).is_some() && view.instruction(start + 4096 * page).is_some());
+        most = most.max(store.kept_bytes());
+        read += usize::from(store.kept_bytes() >= KEPT_BYTES);
+    }
+    assert!(read > 1, "it was full more than once");
+    assert!(most < KEPT_BYTES + KEPT_BYTES / 64, "{most} bytes");
+}
+
+#[test]
+fn a_file_whose_code_is_not_used_any_more_makes_room_for_others() {
+    let mut store = CodeStore::default();
+    let read = |store: &mut CodeStore| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let start = mapped_zeros(file.as_file(), 1);
+        let space = AddressSpace::from_maps(&std::fs::read_to_string("/proc/self/maps").unwrap());
+        store.begin_epoch();
+        let mut view = store.view(std::process::id(), &space);
+        let instruction = view.instruction(start);
+        matches!(view.place(start), Some(Place::File(..))) && instruction.is_some()
+    };
+    // A build makes far more programs than can be open at once.
+    assert!((0..1100).all(|_| read(&mut store)));
+    store.forget_process(std::process::id());
+    assert!(store.kept_bytes() < KEPT_BYTES);
+}

@@ -32,6 +32,7 @@ use crate::machine_model::MachineModel;
 use crate::observe::{
     CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading,
 };
+use crate::own_cost::OwnCost;
 use crate::plan::{Action, Change, Placement, SettingKind};
 use crate::policy::{Cause, Claims, Policy, Subject};
 use crate::time::{Time, nanoseconds};
@@ -91,6 +92,8 @@ pub struct EngineConfig {
     /// The random seed of the [guard](crate::guard), which measures what the placement gains; `None` runs
     /// without a guard, also of waits.
     pub guard: Option<u64>,
+    /// The share of the machine that corewise itself may take, 0..1 ([`crate::own_cost`]); `None`: no limit.
+    pub own_cost: Option<f64>,
 }
 
 impl EngineConfig {
@@ -104,6 +107,7 @@ impl EngineConfig {
             claims: Claims::default(),
             mitigations: Mitigations::default(),
             guard: None,
+            own_cost: None,
         }
     }
 
@@ -136,6 +140,7 @@ pub struct Engine {
     gangs: Gangs,
     guard: Option<Guard>,
     waits_guard: Option<WaitsGuard>,
+    own_cost: Option<OwnCost>,
     /// What the policy wants, whether or not the guard permits it.
     intended: Placement,
     /// When the policy was last asked because the interval had elapsed.
@@ -157,6 +162,7 @@ impl Engine {
             gangs: Gangs::default(),
             guard: config.guard.map(Guard::new),
             waits_guard: config.guard.filter(|_| config.changes_waits()).map(|_| WaitsGuard::default()),
+            own_cost: config.own_cost.map(OwnCost::new),
             intended: Placement::default(),
             asked: None,
             nothing_to_gain: None,
@@ -164,8 +170,12 @@ impl Engine {
     }
 
     /// Returns the time until the next observation. It is shorter while a process is being checked for
-    /// spinning, while the guard measures, and while the policy waits for a phase to last.
+    /// spinning, while the guard measures, and while the policy waits for a phase to last; and longer, however
+    /// urgent that is, while the own cost is above its limit.
     pub fn interval(&self) -> Duration {
+        if let Some(own_cost) = self.own_cost.filter(OwnCost::is_stretched) {
+            return own_cost.interval(self.config.interval);
+        }
         let now = self.intake.now;
         let waits = self.waits.judged_within(now);
         let guards =
@@ -173,6 +183,21 @@ impl Engine {
         let due = guards.into_iter().chain([self.policy.due()]).flatten();
         let due = due.map(|due| due.since(now).max(LOOK_MIN));
         waits.into_iter().chain(due).fold(self.config.interval, Duration::min)
+    }
+
+    /// Returns the interval that its own cost permits; `None` if that has no limit.
+    pub fn own_interval(&self) -> Option<Duration> {
+        self.own_cost.map(|own_cost| own_cost.interval(self.config.interval))
+    }
+
+    /// Returns how long the world should leave events alone after it has taken some in.
+    pub fn rest(&self) -> Duration {
+        self.own_cost.map_or(Duration::ZERO, |own_cost| own_cost.rest(self.config.interval))
+    }
+
+    /// Returns why it looks rarer than its interval says, if it does.
+    pub fn looks_rarer(&self) -> Option<String> {
+        self.own_cost.and_then(|own_cost| own_cost.reason())
     }
 
     /// Returns the kinds of events to subscribe to: those that the policy needs, and times of processes if
@@ -277,6 +302,10 @@ impl Engine {
     /// Takes in an observation and returns the actions that follow from it.
     pub fn step(&mut self, observation: &Observation) -> Vec<Action> {
         let now = observation.at;
+        if let Some(own_cost) = &mut self.own_cost {
+            let pes = self.machine.topology.pes.len();
+            own_cost.take(now, observation.own_cpu_ns, self.config.interval, pes);
+        }
         for outcome in &observation.outcomes {
             self.present.take_outcome(outcome, now);
             self.waits.take_outcome(outcome);

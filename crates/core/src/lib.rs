@@ -24,6 +24,7 @@ pub mod guard;
 pub mod ids;
 pub mod machine_model;
 pub mod observe;
+pub mod own_cost;
 pub mod plan;
 pub mod policy;
 pub mod profile;

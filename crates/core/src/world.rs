@@ -9,6 +9,7 @@ use crate::machine_model::MachineModel;
 use crate::observe::{EventBatch, EventKind, Input, Observation};
 use crate::plan::Action;
 use crate::time::Time;
+use std::time::Duration;
 
 pub mod scripted;
 
@@ -38,6 +39,10 @@ pub trait World {
     fn better_machine(&mut self) -> Option<MachineModel> {
         None
     }
+
+    /// Leaves events alone for so long after some were taken in, from now on. Worlds in which looking costs
+    /// nothing need not implement this.
+    fn rest(&mut self, _between: Duration) {}
 
     /// Waits until `deadline`, or until a subscribed event happens.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
@@ -93,6 +98,7 @@ fn steps<W: World>(
         };
         let observation = world.observe()?;
         let mut actions = engine.step(&observation);
+        world.rest(engine.rest());
         if finished {
             // The run is over: keep only the actions that restore. A thread freed in this step no longer
             // counts as bound.

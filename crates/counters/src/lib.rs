@@ -163,6 +163,9 @@ pub trait CounterSource: Send {
         Vec::new()
     }
 
+    /// Limits what it costs to understand what was read, to this share of a PE.
+    fn spend_at_most(&mut self, _share: f64) {}
+
     /// What went wrong so far, in words with counts: lost samples, refused events.
     fn notes(&self) -> Vec<String>;
 }

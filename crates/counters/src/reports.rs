@@ -8,7 +8,8 @@
 //! process reports of its own threads counts, and work only grows.
 //!
 //! Limits. The library must be able to name its threads: what a program in a PID namespace of its own
-//! reports is not read. A process that may not be looked into (setuid) reports nothing.
+//! reports is not read. A process that may not be looked into (setuid) reports nothing, and one whose first
+//! thread has ended nothing more.
 
 use corewise::page::{self, NOTE_SECTION, SLOT, ThreadState};
 use corewise_code::elf::ElfFile;
@@ -73,6 +74,11 @@ impl ProgramReports {
             search_after: SEARCH_AFTER,
             code: None,
         });
+    }
+
+    /// A thread with this number has ended; with the first one its process is over.
+    pub fn forget(&mut self, tid: u32) {
+        self.processes.remove(&tid);
     }
 
     /// These are the processes that live.

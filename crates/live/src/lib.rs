@@ -92,6 +92,9 @@ pub struct LiveWorld {
     /// The start of the present round.
     woken: Option<Instant>,
     rounds: Rounds,
+    /// How long events are left alone after some were taken in, and when that was.
+    rest: Duration,
+    refreshed: Option<Instant>,
     /// A model of the machine that is not yet taken.
     machine: Option<MachineModel>,
     /// Whether everything that sources show is available.
@@ -178,6 +181,8 @@ impl LiveWorld {
             allowed_read: None,
             woken: None,
             rounds: Rounds::default(),
+            rest: Duration::ZERO,
+            refreshed: None,
         })
     }
 
@@ -244,7 +249,9 @@ impl LiveWorld {
         self.parts.counters.watch(thread);
         self.reports.watch(thread.pid);
         self.parts.actuators.meet(thread);
-        let may_wait = self.consent.as_mut().is_none_or(|consent| consent.to_waits(thread.pid));
+        // Waits are those of several threads, and most processes have one and end soon.
+        let leads = thread.tid == thread.pid;
+        let may_wait = leads || self.consent.as_mut().is_none_or(|consent| consent.to_waits(thread.pid));
         self.parts.processes.iter_mut().filter(|_| may_wait).for_each(|processes| processes.meet(thread));
     }
 
@@ -299,9 +306,10 @@ impl LiveWorld {
 
     /// Takes in everything that has happened.
     fn refresh(&mut self) -> Result<(), LiveError> {
-        if self.watching {
+        if self.watching && self.rests_for().is_zero() {
+            self.refreshed = Some(Instant::now());
             self.parts.actuators.give_back_to(&self.parts.discovery.starts());
-            let news = self.parts.discovery.refresh()?;
+            let mut news = self.parts.discovery.refresh()?;
             self.parts.actuators.note_starters(&news.starters);
             if let Some(consent) = &mut self.consent {
                 // A process has the ID of its first thread, whose name changes with the program.
@@ -310,11 +318,16 @@ impl LiveWorld {
                 let ended = news.ended.iter().map(|thread| thread.tid);
                 begun.chain(changed).chain(ended).for_each(|tid| consent.forget(tid));
             }
+            let comes_or_goes = !news.appeared.is_empty() || !news.ended.is_empty();
+            // What came and went since the last time needs nothing more.
+            let ended: HashSet<ThreadId> = news.ended.iter().copied().collect();
+            news.appeared.retain(|NewThread { tid, generation, .. }| {
+                !ended.contains(&ThreadId { tid: *tid, generation: *generation })
+            });
             news.appeared.iter().for_each(|thread| self.meet(thread));
             self.forget(&news.ended);
             self.parts.actuators.act_in_time();
             let hints = self.reports.look();
-            let comes_or_goes = !news.appeared.is_empty() || !news.ended.is_empty();
             self.note_events(news, hints);
             self.drain_after(if comes_or_goes { DRAINED_AT_NEWS_WITHIN } else { DRAINED_WITHIN });
         }
@@ -340,8 +353,14 @@ impl LiveWorld {
 
     /// Threads have ended.
     fn forget(&mut self, ended: &[ThreadId]) {
+        ended.iter().for_each(|thread| self.reports.forget(thread.tid));
         let processes = self.parts.processes.iter_mut();
         processes.for_each(|processes| ended.iter().for_each(|thread| processes.forget(*thread)));
+    }
+
+    /// Returns how long events are still to be left alone.
+    fn rests_for(&self) -> Duration {
+        self.refreshed.map_or(Duration::ZERO, |at| self.rest.saturating_sub(at.elapsed()))
     }
 
     /// Returns whether looking for threads is better left to the rarer looks for everything else.
@@ -482,6 +501,10 @@ impl World for LiveWorld {
         self.machine.take()
     }
 
+    fn rest(&mut self, between: Duration) {
+        self.rest = between;
+    }
+
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
         loop {
             self.woken = Some(Instant::now());
@@ -526,7 +549,11 @@ impl World for LiveWorld {
                     descriptors.extend(deferred.wake_fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
                 }
                 nap = if self.hears_of_allowed() { nap.min(ALLOWED_WITHIN) } else { nap };
-                let wakers = self.parts.discovery.wake_fds().into_iter().chain(self.parts.counters.wake_fd());
+                let rest = self.rests_for();
+                nap = nap.max(rest).min(left);
+                let news = if rest.is_zero() { self.parts.discovery.wake_fds() } else { Vec::new() };
+                // A buffer that is half full does not wait.
+                let wakers = news.into_iter().chain(self.parts.counters.wake_fd());
                 descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             }
             if let Ends::WithTargets { at: Some(at) } = self.parts.ends {

@@ -9,7 +9,9 @@ use crate::session::team_size::Teams;
 use crate::session::{self, Machine, SessionRequest};
 use anyhow::{Result, anyhow, bail};
 use corewise_binding::actuators;
-use corewise_core::engine::EngineConfig;
+use corewise_core::engine::{Engine, EngineConfig};
+use corewise_core::observe::Input;
+use corewise_core::own_cost;
 use corewise_core::policy::{Claims, SPREAD};
 use corewise_core::waits::Mitigations;
 use corewise_discovery::Extent;
@@ -20,6 +22,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -46,6 +49,10 @@ pub struct Daemon {
     /// several times: the most important directory first
     #[arg(long, value_name = "DIR")]
     config_dir: Vec<PathBuf>,
+    /// The share of the machine that the daemon itself may take, in percent of all PEs; above it, it looks
+    /// rarer, and says so
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * own_cost::DEFAULT, value_parser = percent)]
+    own_cost: f64,
     /// Decide and tell, but change nothing
     #[arg(long)]
     dry_run: bool,
@@ -112,8 +119,9 @@ impl Daemon {
         let guard = guards.then(|| u64::from(std::process::id()));
         let waits = wanted.waits.unwrap_or(Mitigations { spin: true, turns: true });
         let mitigations = if self.dry_run { Mitigations::default() } else { waits };
-        let config = EngineConfig { claims, mitigations, guard, ..self.policy.config() };
         let name = policy.name().to_owned();
+        let own_cost = Some(self.own_cost / 100.0);
+        let config = EngineConfig { claims, mitigations, guard, own_cost, ..self.policy.config() };
         let interval = wanted.interval.unwrap_or(config.interval);
         let request = SessionRequest {
             command: Vec::new(),
@@ -147,11 +155,42 @@ impl Daemon {
             // Nobody has to listen.
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             let clients = Box::new(Clients::of(Rc::clone(&served))?);
-            Ok((clients as Box<_>, move |input: &_, actions: &[_], engine: &_| {
+            let mut interval = interval;
+            Ok((clients as Box<_>, move |input: &Input, actions: &[_], engine: &Engine| {
+                tell_interval(&mut interval, input, engine);
                 served.borrow_mut().take(input, actions, engine);
             }))
         })?;
         log::info!(corewise_event = "end"; "ended; everything was given back");
         Ok(0)
+    }
+}
+
+/// Says that the interval has changed because of what the daemon itself takes.
+fn tell_interval(told: &mut Duration, input: &Input, engine: &Engine) {
+    let is_look = input.observation().is_some();
+    if let Some(interval) = engine.own_interval().filter(|interval| is_look && interval != told) {
+        let why = engine.looks_rarer().unwrap_or_else(|| "the own cost leaves room again".to_owned());
+        terminal::message(format_args!("looks every {:.3} s: {why}", interval.as_secs_f64()));
+        *told = interval;
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().unwrap_or(f64::NAN);
+    if percent > 0.0 && percent <= 100.0 {
+        return Ok(percent);
+    }
+    Err("a percentage above 0, up to 100, is expected".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn the_own_cost_is_a_percentage() {
+        assert_eq!((percent("0.5"), percent("100")), (Ok(0.5), Ok(100.0)));
+        assert!(["0", "-1", "101", "nan", "0.5%", ""].iter().all(|text| percent(text).is_err()));
     }
 }

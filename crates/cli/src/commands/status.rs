@@ -59,6 +59,9 @@ fn status(answer: &Value) -> String {
         answer["threads"],
         answer["bound"],
     );
+    if let (Some(interval), Some(why)) = (answer["interval"].as_f64(), answer["looks_rarer"].as_str()) {
+        out += &format!("  it looks every {interval:.3} s only: {}\n", terminal::printable(why));
+    }
     let lines =
         ["findings", "notes"].into_iter().flat_map(|key| answer[key].as_array().into_iter().flatten());
     let why = answer["nothing_to_gain"].as_str();

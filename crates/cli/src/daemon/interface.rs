@@ -105,6 +105,8 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
         "discovery": known.sources.discovery,
         "counters": known.sources.counters,
         "own_cpu": top.own_share,
+        "interval": top.interval.as_secs_f64(),
+        "looks_rarer": top.looks_rarer,
         "threads": theirs.len(),
         "bound": theirs.iter().filter(|thread| thread.assignment.is_some()).count(),
         "findings": top.policy.findings,

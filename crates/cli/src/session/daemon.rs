@@ -15,6 +15,10 @@ use corewise_sys::signals::Signals;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// The part of a daemon's own cost that may go into understanding samples, which looking rarer does not make
+/// cheaper. It is exceeded by a factor of two at most.
+const OF_SAMPLES: f64 = 0.2;
+
 /// Watches and places the targets, or without any all processes that this one may look into. `open` gets the
 /// sources and notes when everything is ready. Everything is given back at the end.
 pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
@@ -38,7 +42,10 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     let machine = request.machine.model()?;
     let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
     let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
-    let Attached { discovery, counters, appeared, since } = attached;
+    let Attached { discovery, mut counters, appeared, since } = attached;
+    if let Some(limit) = request.config.own_cost {
+        counters.spend_at_most(limit * machine.topology.pes.len() as f64 * OF_SAMPLES);
+    }
     let processes = processes_of(&request.config, guardian.as_ref(), since);
     let followed = guardian.as_ref().and_then(|_| discovery.followed());
     let (work, board) = if request.act { guarding(&request.config, &mut notes) } else { (None, None) };

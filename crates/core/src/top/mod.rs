@@ -46,6 +46,10 @@ pub struct Top {
     pub policy: PolicyState,
     /// The share of a PE that corewise itself takes, 0..1; `None` before it is known.
     pub own_share: Option<f64>,
+    /// The time between two looks, apart from those that something urgent asks for.
+    pub interval: Duration,
+    /// Why that is longer than wanted, if it is.
+    pub looks_rarer: Option<String>,
     /// The programs of processes.
     programs: HashMap<u32, Arc<str>>,
     own_cpu_ns: u64,
@@ -165,6 +169,8 @@ impl Top {
         input.outcomes().iter().for_each(|outcome| self.take_outcome(outcome));
         if let Input::Observation(observation) = input {
             self.take_observation(observation, engine);
+            self.interval = engine.own_interval().unwrap_or(engine.config().interval);
+            self.looks_rarer = engine.looks_rarer();
         }
         for action in actions {
             self.take_action(action, input.at());

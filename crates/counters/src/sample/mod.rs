@@ -19,7 +19,7 @@ pub mod window;
 use super::CounterSource;
 use ahead::Usual;
 use beyond::{Met, Transfers};
-use budget::Budget;
+use budget::{Budget, SHARE};
 use corewise_code::trace::Trace;
 use corewise_code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Place, Role};
 use corewise_core::cpuset::CpuSet;
@@ -199,7 +199,7 @@ impl SampleSource {
 
     /// What judging costs from now on is bounded.
     pub fn within_budget(mut self) -> SampleSource {
-        self.state.budget = Some(Budget::new());
+        self.state.budget = Some(Budget::new(SHARE));
         self
     }
 
@@ -264,6 +264,10 @@ impl CounterSource for SampleSource {
 
     fn unclaimed(&mut self, living: &HashSet<u32>) -> Vec<(ThreadFacts, CounterReading)> {
         self.state.threads.unclaimed(living, self.events.rate_hz)
+    }
+
+    fn spend_at_most(&mut self, share: f64) {
+        self.state.budget = Some(Budget::new(share));
     }
 
     fn notes(&self) -> Vec<String> {
@@ -376,6 +380,8 @@ impl Sampling {
                 let yields = stand.is_some_and(|stand| self.yields(pid, &stand));
                 self.threads.sample(pid, tid, PeId(pe), |tally| tally.add_in_kernel(yields));
             }
+            // As if the clock were slower.
+            EventKind::Sample { .. } if self.budget.as_mut().is_some_and(Budget::is_overdrawn) => {}
             EventKind::Sample { ip, pe, stand, .. } => {
                 let said = self.said_at_a_cost(pid, ip, stand.as_deref());
                 let gives_way = said.wait.is_some() && self.gives_way(pid, ip);
@@ -447,7 +453,7 @@ impl Sampling {
         self.visits.add(place);
         let visits = self.visits.at(place);
         if !self.judged_places.contains_key(&place)
-            && self.budget.as_ref().is_some_and(|budget| !budget.allows(visits))
+            && self.budget.as_mut().is_some_and(|budget| !budget.allows(visits))
         {
             return Said::default();
         }
