@@ -174,7 +174,8 @@ impl<D: Decoder> CodeStore<D> {
     /// kept than the budget, what was not used lately is forgotten.
     pub fn begin_epoch(&mut self) {
         self.epoch += 1;
-        if self.kept_bytes() > KEPT_BYTES || self.file_by_key.len() >= FILES_MAX {
+        // Half of the files are for those that this epoch meets.
+        if self.kept_bytes() > KEPT_BYTES || self.file_by_key.len() > FILES_MAX / 2 {
             self.forget_unused();
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::snippet::bytes;
+use crate::store::KEPT_BYTES;
 
 /// `HEX`, what an assembler was given, and what is expected to be known of it.
 const X86_64: &[(&str, &str, &str)] = &[

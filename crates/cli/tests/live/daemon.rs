@@ -157,6 +157,27 @@ fn rules_hold_from_the_moment_in_which_they_are_read_and_bad_ones_change_nothing
 }
 
 #[test]
+fn an_endless_row_of_programs_is_forgotten_and_the_next_one_is_still_told_apart() {
+    // More than are known at once, each under a name of its own.
+    let script = "read go; i=0; while [ $i -lt 300 ]; do ln -s /bin/true p$i; ./p$i; i=$((i+1)); done; \
+                  ln -s \"$0\" last; ./last 60 int; :";
+    let programs = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, &burn()]).current_dir(&programs).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut shell = Running(shell.spawn().unwrap());
+    let daemon = Daemon::start(shell.0.id());
+    drop(shell.0.stdin.take());
+    let names = |status: &Value| -> Vec<String> {
+        let applications = status["applications"].as_array().into_iter().flatten();
+        applications.map(|application| application["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let lives = |status: &Value| names(status).contains(&"last".to_owned());
+    let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(lives));
+    assert_eq!(names(&status).len(), 2, "the shell and its last program live: {status}");
+    assert!(status["interval"].as_f64().is_some_and(|seconds| seconds >= 0.1), "{status}");
+}
+
+#[test]
 fn asking_where_no_daemon_is_or_about_no_process_is_a_clear_error() {
     let directory = tempfile::tempdir().unwrap();
     let output = ask(&directory.path().join("none"), &[]);
