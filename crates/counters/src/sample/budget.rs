@@ -2,7 +2,7 @@
 //!
 //! Problem: a program that starts, an interpreter or a compiler runs much code a few times only; to judge all
 //! of it costs more than 2 % of a PE, and says little of the program. Approach: [`FREE`] and a share of the
-//! time ([`SHARE`], unless the user of the samples grants less) may be spent. Beyond, what is judged must have
+//! time ([`SHARE`], unless who uses the samples grants less) may be spent. Beyond, what is judged must have
 //! been sampled the more often the more was spent: hot loops soon are, cold code never. What is not judged
 //! counts as unknown. Beyond twice that no sample is looked at, as if the clock that takes them were slower.
 //! Both times fade ([`FADES`]), so that a quiet day saves nothing for the next one.
