@@ -171,7 +171,8 @@ fn tell_interval(told: &mut Duration, input: &Input, engine: &Engine) {
     let is_look = input.observation().is_some();
     if let Some(interval) = engine.own_interval().filter(|interval| is_look && interval != told) {
         let why = engine.looks_rarer().unwrap_or_else(|| "the own cost leaves room again".to_owned());
-        terminal::message(format_args!("looks every {:.3} s: {why}", interval.as_secs_f64()));
+        let seconds = interval.as_secs_f64();
+        log::warn!(corewise_event = "own_cost", corewise_interval = seconds; "looks every {seconds:.3} s: {why}");
         *told = interval;
     }
 }
