@@ -69,6 +69,29 @@ pub struct SourceOptions {
     pub discovery: discovery::Choice,
 }
 
+/// Running programs.
+#[derive(Debug, Default, PartialEq, clap::Args)]
+#[group(id = "targets", multiple = true)]
+pub struct Targets {
+    /// Running processes and their descendants
+    #[arg(value_name = "PID", value_delimiter = ',')]
+    pub pids: Vec<u32>,
+    /// The processes of a control group (version 2) and its descendants, including processes that join it; its
+    /// directory, or its path as in /proc/PID/cgroup
+    #[arg(long = "cgroup", value_name = "PATH")]
+    pub groups: Vec<String>,
+    /// A running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control group
+    #[arg(long = "unit", value_name = "NAME")]
+    pub units: Vec<String>,
+}
+
+impl Targets {
+    /// Returns whether there are no targets.
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.groups.is_empty() && self.units.is_empty()
+    }
+}
+
 /// Another machine than this one.
 #[derive(Debug, clap::Args)]
 #[group(id = "machine", multiple = false)]

@@ -1,7 +1,7 @@
 //! `corewise run`: runs a command, watches its threads and places them.
 
-use super::{PolicyOptions, SourceOptions, ThisMachine};
-use crate::session::attached::{self, Targets};
+use super::{PolicyOptions, SourceOptions, Targets, ThisMachine};
+use crate::session::attached;
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use crate::{report_file, whole_file};
@@ -36,7 +36,8 @@ use std::time::Duration;
 /// descendants, or the processes of a control group. They continue when corewise is stopped (Ctrl-C,
 /// SIGTERM), with everything restored.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("running").multiple(true).conflicts_with_all(["command", "wait"])))]
+// Its first free argument is the command.
+#[command(mut_arg("pids", |pids| pids.long("pid")))]
 pub struct Run {
     #[command(flatten)]
     policy: PolicyOptions,
@@ -54,26 +55,18 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Also wait for processes that outlive the command
-    #[arg(long)]
+    #[arg(long, conflicts_with = "targets")]
     wait: bool,
-    /// Instead of a command: running processes and their descendants
-    #[arg(long, value_name = "PID", value_delimiter = ',', group = "running")]
-    pid: Vec<u32>,
-    /// Instead of a command: the processes of a control group (version 2) and its descendants, including
-    /// processes that join it; its directory, or its path as in /proc/PID/cgroup
-    #[arg(long, value_name = "PATH", group = "running")]
-    cgroup: Vec<String>,
-    /// Instead of a command: a running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control
-    /// group
-    #[arg(long, value_name = "NAME", group = "running")]
-    unit: Vec<String>,
+    /// Instead of a command
+    #[command(flatten)]
+    targets: Targets,
     /// What counts as an application, with a parallelism of its own: each program that is executed (those of
     /// one name that one program executes are one), or everything below the command, process or control
     /// group together
     #[arg(long, value_name = "program|command", default_value = "program")]
     applications: Extent,
     /// Detach from the processes after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "running")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "targets")]
     duration: Option<Duration>,
     /// What to do when threads that busy-wait delay others: nothing (off), limit how long idle threads of
     /// OpenMP programs (GNU's libgomp) spin (spin), let programs that spin in other ways take turns (turns),
@@ -84,7 +77,7 @@ pub struct Run {
     /// and programs that run at that moment make smaller; it keeps that size, and all its children inherit
     /// it. On machines with fast and slow PEs also with what suits OpenMP loops there (OMP_PLACES,
     /// OMP_SCHEDULE; docs/team-size.md). Sums of floating-point numbers may be rounded differently
-    #[arg(long, conflicts_with = "running")]
+    #[arg(long, conflicts_with = "targets")]
     adapt_team: bool,
     /// Try each placement on the running program, keep it if the program makes faster progress and revert it
     /// if not, where progress can be measured (docs/guard.md); likewise take back changes of waits that make
@@ -103,7 +96,8 @@ pub struct Run {
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// The command and its arguments
-    #[arg(required_unless_present = "running", trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "targets", conflicts_with = "targets", trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -186,10 +180,9 @@ impl Run {
             wait: self.wait,
             ready_first: is_placed || is_recorded || self.wait || keeper.get().is_some(),
         };
-        let targets = Targets { pids: self.pid, groups: self.cgroup, units: self.unit };
-        let Ended { knowledge, exit_status, failure } = match targets.is_empty() {
+        let Ended { knowledge, exit_status, failure } = match self.targets.is_empty() {
             true => session::run(request)?,
-            false => attached::run(request, &targets, self.duration)?,
+            false => attached::run(request, &self.targets, self.duration)?,
         };
         let report = match knowledge {
             Knowledge::Report(mut report) => {

@@ -1,9 +1,10 @@
 //! A daemon's session: running and coming processes are watched and placed until it is asked to end.
 
-use super::attached::{Attachable, Targets, look_to_watch};
+use super::attached::{Attachable, look_to_watch};
 use super::sources::{Attached, Choice, attach_running};
 use super::watch::guarding;
 use super::{SessionRequest, actuators, guard, own_processes, processes_of, recover};
+use crate::commands::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
