@@ -18,7 +18,7 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon,
+    attach::{Attach, Detach}, calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon,
     emulate_slow::EmulateSlow, experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo,
     policies::Policies, profile::Profile, progress::Progress, replay::Replay, rules::Rules, run::Run,
     sim::Sim, status::Status, top::Top, topo::Topo,
@@ -52,6 +52,8 @@ enum Command {
     Experiment(Experiment),
     Policies(Policies),
     Daemon(Daemon),
+    Attach(Attach),
+    Detach(Detach),
     Status(Status),
     Top(Top),
     Topo(Topo),
@@ -86,6 +88,8 @@ fn run_command() -> ExitCode {
         Command::Experiment(experiment) => (experiment.execute().map(exited), |_| 1),
         Command::Policies(policies) => (policies.execute().map(exited), |_| 1),
         Command::Daemon(daemon) => (daemon.execute().map(exited), |_| 1),
+        Command::Attach(attach) => (attach.execute().map(exited), |_| 1),
+        Command::Detach(detach) => (detach.execute().map(exited), |_| 1),
         Command::Status(status) => (status.execute().map(exited), |_| 1),
         Command::Top(top) => (top.execute().map(exited), |_| 1),
         Command::Topo(topo) => (topo.execute().map(exited), |_| 1),

@@ -90,8 +90,9 @@ impl Daemon {
         };
         let consents = Rc::new(RefCell::new(consents));
         let consent = Box::new(Shared(Rc::clone(&consents)));
+        let acts = !self.dry_run;
         session::daemon::serve(request, &self.targets, consent, |sources, notes| {
-            let served = Served::open(&socket, consents, sources, notes)?;
+            let served = Served::open(&socket, consents, (sources, notes), acts)?;
             terminal::message(format_args!("ready; `corewise status` asks at {}", socket.display()));
             // Nobody has to listen.
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

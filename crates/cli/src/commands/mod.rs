@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod attach;
 pub mod calibrate;
 pub mod characterize;
 pub mod check_profile;
@@ -59,7 +60,7 @@ pub struct PolicyOptions {
 }
 
 /// How threads are found and measured.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct SourceOptions {
     /// Where FPU usage comes from: hardware counters, clock samples, or nowhere
     #[arg(long, value_name = counters::Choice::WORDS, default_value = "auto")]
@@ -153,6 +154,13 @@ impl PolicyOptions {
     /// Returns whether the user asked for a placement by its policy's name.
     pub fn asks_for_placement(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.name() != policy::DEFAULT.name)
+    }
+
+    /// Returns whether nothing is asked for.
+    pub fn is_default(&self) -> bool {
+        let PolicyOptions { policy, ipc_ratios, interval, fpu_threshold } = self;
+        let is_any = policy.is_some() || ipc_ratios.is_some() || fpu_threshold.is_some();
+        !is_any && *interval == EngineConfig::default().interval
     }
 
     /// Returns the engine's parameters.

@@ -4,6 +4,7 @@ use super::{PolicyOptions, SourceOptions, Targets, ThisMachine};
 use crate::session::attached;
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
+use crate::daemon::client;
 use crate::{report_file, whole_file};
 use anyhow::{Result, bail};
 use corewise_binding::actuators;
@@ -16,7 +17,7 @@ use corewise_discovery::Extent;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
-use corewise_sys::launch::Output;
+use corewise_sys::launch::{Launch, LaunchError, Output};
 use corewise_sys::{environment, proc};
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -30,7 +31,8 @@ use std::time::Duration;
 /// The command behaves as if it ran alone: corewise exits with its exit status (126: cannot be executed, 127:
 /// not found, 125: corewise itself failed; if a signal kills the command, corewise ends by the same signal),
 /// standard input and output belong to the command, and corewise writes to standard error. corewise exits
-/// when the command does and restores every affinity mask, also of processes that are still running.
+/// when the command does and restores every affinity mask, also of processes that are still running. If a
+/// daemon runs that places the command, corewise leaves it to that, unless an option asks for more.
 ///
 /// With --pid, --cgroup and --unit, running programs are watched and placed: each process and its
 /// descendants, or the processes of a control group. They continue when corewise is stopped (Ctrl-C,
@@ -89,6 +91,9 @@ pub struct Run {
     /// on the slow PEs while they run (masks). By default weights, if they may be changed (CAP_SYS_NICE)
     #[arg(long, value_enum, value_name = "weights|masks", hide_possible_values = true)]
     claims: Option<ClaimsBy>,
+    /// Watch the command itself, even if a daemon runs that would place it
+    #[arg(long)]
+    no_daemon: bool,
     /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,
@@ -145,8 +150,66 @@ impl Run {
         Ok(EngineConfig { claims, mitigations: self.waits, guard, ..self.policy.config() })
     }
 
+    /// Returns whether nothing is asked for that a daemon does not give.
+    fn leaves_it_to_a_daemon(&self) -> bool {
+        let Run {
+            policy,
+            sources,
+            machine,
+            dry_run: false,
+            report,
+            record: None,
+            wait: false,
+            targets,
+            applications: Extent::Program,
+            duration: None,
+            waits: Mitigations { spin: true, turns: true },
+            adapt_team: false,
+            guard: OnOff::On,
+            claims: None,
+            no_daemon: false,
+            quiet: _,
+            json: false,
+            command: _,
+        } = self
+        else {
+            return false;
+        };
+        let is_default = policy.is_default() && *sources == SourceOptions::default() && machine.is_as_found();
+        is_default && report.is_empty() && targets.is_empty() && environment::outer_corewise().is_none()
+    }
+
+    /// Executes the command in this process, if a daemon places it. Returns only if none does.
+    fn leave_it_to_a_daemon(&self) -> Result<(), LaunchError> {
+        // Everything that may fail comes first.
+        let launch = Launch::of(&self.command)?;
+        match client::announce() {
+            Ok(None) => Ok(()),
+            Ok(Some(socket)) => {
+                if !self.quiet {
+                    let pid = std::process::id();
+                    let socket = socket.display();
+                    terminal::message(format_args!(
+                        "the daemon at {socket} places it; `corewise status {pid}` tells what it does"
+                    ));
+                }
+                Err(launch.become_it())
+            }
+            Err(why) => {
+                if !self.quiet {
+                    let why = terminal::describe_error(why.as_ref());
+                    terminal::message(format_args!("watched without the daemon that runs: {why}"));
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Runs the command; returns its exit status.
     pub fn execute(self) -> Result<ExitStatus> {
+        if self.leaves_it_to_a_daemon() {
+            self.leave_it_to_a_daemon()?;
+        }
         self.report.iter().try_for_each(|path| report_file::check(path))?;
         self.record.iter().try_for_each(|path| whole_file::check_writable(path))?;
         let keeper = Cell::new(None);

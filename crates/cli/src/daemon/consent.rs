@@ -1,5 +1,6 @@
 //! What the daemon may do with each process: by the rules, and as far as no `corewise run` places it.
 
+use super::detached::Detached;
 use crate::process_facts;
 use crate::rules_files;
 use corewise_core::topology::Topology;
@@ -7,6 +8,7 @@ use corewise_live::{Consent, Where};
 use corewise_rules::{Fact, RuleErrors, Rules, Verdict};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
+use corewise_sys::task::Task;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,18 +20,34 @@ pub struct Consents {
     rules: Rules,
     machine: Topology,
     found: HashMap<u32, Found>,
+    detached: Detached,
 }
 
-struct Found {
-    place: Where,
-    waits: bool,
+/// What may be done with a process, and why.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Where its threads may be placed.
+    pub place: Where,
+    /// Whether it may be changed how they wait.
+    pub waits: bool,
+    /// The rule that applies to it.
+    pub rule: Option<String>,
+    /// Why it is left alone, if it is not a rule that says so.
+    pub why_not: Option<&'static str>,
+}
+
+impl Found {
+    /// It is left alone.
+    fn left_alone(rule: Option<String>, why_not: Option<&'static str>) -> Found {
+        Found { place: Where::Nowhere, waits: false, rule, why_not }
+    }
 }
 
 impl Consents {
     /// Reads the rules.
     pub fn read(directories: Vec<PathBuf>, machine: Topology) -> Result<Consents, RuleErrors> {
         let rules = rules_files::read(&directories)?;
-        Ok(Consents { directories, rules, machine, found: HashMap::new() })
+        Ok(Consents { directories, rules, machine, found: HashMap::new(), detached: Detached::default() })
     }
 
     /// Returns the rules.
@@ -44,25 +62,37 @@ impl Consents {
         Ok(self.rules.rules.len())
     }
 
-    fn found(&mut self, pid: u32) -> &Found {
-        let Consents { rules, machine, found, .. } = self;
-        found.entry(pid).or_insert_with(|| look(rules, machine, pid))
+    /// Decides whether clients have detached processes.
+    pub fn detach(&mut self, processes: &[Task], is_detached: bool) {
+        self.detached.decide(processes, is_detached);
+        processes.iter().for_each(|task| drop(self.found.remove(&task.id)));
+    }
+
+    /// Returns what may be done with a process.
+    pub fn found(&mut self, pid: u32) -> &Found {
+        let Consents { rules, machine, found, detached, .. } = self;
+        found.entry(pid).or_insert_with(|| match detached.has(pid) {
+            true => Found::left_alone(None, Some("it was detached; `corewise attach` takes that back")),
+            false => look(rules, machine, pid),
+        })
     }
 }
 
 fn look(rules: &Rules, machine: &Topology, pid: u32) -> Found {
     let proc = Proc::own();
     if environment::started_by(&proc, pid).is_some_and(environment::runs_corewise) {
-        return Found { place: Where::Nowhere, waits: false };
+        return Found::left_alone(None, Some("the `corewise run` that started it places it"));
     }
     let facts = process_facts::of(&proc, pid, rules.ask_for(Fact::BuildId));
-    let Verdict { watched, settings, .. } = rules.matching(&facts);
+    let Verdict { rule, watched, settings } = rules.matching(&facts);
+    let rule = rule.map(|rule| rule.name.clone());
     if !watched {
-        return Found { place: Where::Nowhere, waits: false };
+        let why_not = rule.is_none().then_some("the rules leave alone what they do not name");
+        return Found::left_alone(rule, why_not);
     }
     let among = settings.pes.and_then(|choice| choice.on(machine));
     let place = among.map_or(Where::Anywhere, Where::Among);
-    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()) }
+    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()), rule, why_not: None }
 }
 
 /// The consents of the daemon, which can also read its rules again.
@@ -78,6 +108,8 @@ impl Consent for Shared {
     }
 
     fn forget(&mut self, pid: u32) {
-        self.0.borrow_mut().found.remove(&pid);
+        let mut consents = self.0.borrow_mut();
+        consents.found.remove(&pid);
+        consents.detached.forget(pid);
     }
 }

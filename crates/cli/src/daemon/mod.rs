@@ -10,8 +10,12 @@
 
 pub mod client;
 pub mod consent;
+mod detached;
+mod events;
+mod explain;
 mod interface;
 mod socket;
+mod trees;
 
 use anyhow::Result;
 use consent::Consents;
@@ -20,8 +24,9 @@ use corewise_core::observe::Input;
 use corewise_core::plan::Action;
 use corewise_core::report::Sources;
 use corewise_core::top::Top;
-use corewise_live::Onlooker;
-use socket::Socket;
+use corewise_live::{Onlooker, Trees};
+use events::Events;
+use socket::{Follows, Socket};
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -31,8 +36,19 @@ use std::time::{Duration, Instant};
 /// The socket of the machine's daemon, which root runs.
 pub const OF_MACHINE: &str = "/run/corewise.socket";
 
+/// The variable that names the socket, for a daemon and for its clients.
+const VARIABLE: &str = "COREWISE_SOCKET";
+
+/// Returns the socket that the user names by a variable.
+fn named_socket() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 /// Returns where the daemon of this user has its socket: that of root is the machine's.
 pub fn socket_of_user() -> Result<PathBuf, String> {
+    if let Some(named) = named_socket() {
+        return Ok(named);
+    }
     if nix::unistd::geteuid().is_root() {
         return Ok(OF_MACHINE.into());
     }
@@ -50,6 +66,10 @@ pub struct Known {
     pub notes: Vec<String>,
     /// The rules.
     pub consents: Rc<RefCell<Consents>>,
+    /// What has happened lately.
+    pub events: Events,
+    /// Whether it changes anything.
+    pub acts: bool,
     /// Since when it runs.
     began: Instant,
 }
@@ -65,19 +85,30 @@ impl Daemon {
     pub fn open(
         path: &Path,
         consents: Rc<RefCell<Consents>>,
-        sources: Sources,
-        notes: Vec<String>,
+        (sources, notes): (Sources, Vec<String>),
+        acts: bool,
     ) -> Result<Rc<RefCell<Daemon>>> {
-        let known = Known { top: Top::default(), sources, notes, consents, began: Instant::now() };
+        let (top, events, began) = (Top::default(), Events::default(), Instant::now());
+        let known = Known { top, sources, notes, consents, events, acts, began };
         Ok(Rc::new(RefCell::new(Daemon { known, socket: Socket::bind(path)? })))
     }
 
     /// Takes in one round of the loop, and tells it those who follow.
     pub fn take(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
         self.known.top.take(input, actions, engine);
+        self.known.events.take(input.outcomes(), &self.known.top);
+        self.tell_events();
         if input.observation().is_some() {
             let known = &self.known;
-            self.socket.tell_followers(|peer| interface::status(known, peer, true));
+            self.socket.tell_followers(Follows::States, |peer| Some(interface::status(known, peer, true)));
+        }
+    }
+
+    /// Tells those who follow what has happened since.
+    fn tell_events(&mut self) {
+        let news = self.known.events.take_news();
+        if !news.is_empty() {
+            self.socket.tell_followers(Follows::Events, |peer| events::reply(&news, peer, true));
         }
     }
 }
@@ -105,9 +136,11 @@ impl Onlooker for Clients {
         None
     }
 
-    fn take_turn(&mut self) -> bool {
-        let Daemon { known, socket } = &mut *self.daemon.borrow_mut();
-        socket.take_turn(|request, peer| interface::answer(known, request, peer));
+    fn take_turn(&mut self, trees: &mut dyn Trees) -> bool {
+        let mut daemon = self.daemon.borrow_mut();
+        let Daemon { known, socket } = &mut *daemon;
+        socket.take_turn(|request, peer| interface::answer(known, trees, request, peer));
+        daemon.tell_events();
         false
     }
 }

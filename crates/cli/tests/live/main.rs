@@ -1,6 +1,7 @@
 //! The command on real threads of this machine.
 
 mod applications;
+mod announced;
 mod attach;
 mod common;
 mod contract;
