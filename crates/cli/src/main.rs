@@ -18,10 +18,26 @@ mod whole_file;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    attach::{Attach, Detach}, calibrate::Calibrate, characterize::Characterize, compare::Compare, daemon::Daemon,
-    emulate_slow::EmulateSlow, experiment::Experiment, explain::Explain, paths::Paths, pgo::Pgo,
-    policies::Policies, profile::Profile, progress::Progress, replay::Replay, rules::Rules, run::Run,
-    sim::Sim, status::Status, top::Top, topo::Topo,
+    attach::{Attach, Detach},
+    calibrate::Calibrate,
+    characterize::Characterize,
+    compare::Compare,
+    daemon::Daemon,
+    emulate_slow::EmulateSlow,
+    experiment::Experiment,
+    explain::Explain,
+    paths::Paths,
+    pgo::Pgo,
+    policies::Policies,
+    profile::Profile,
+    progress::Progress,
+    replay::Replay,
+    rules::Rules,
+    run::Run,
+    sim::Sim,
+    status::Status,
+    top::Top,
+    topo::Topo,
 };
 use corewise_live::policy_command;
 use corewise_render::terminal;

@@ -122,7 +122,7 @@ impl Bpf {
             changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
             entries,
             groups: options.groups(),
-            others: Others::of(options),
+            others: options.others(),
             clock_filter: filter.map_err(DiscoveryError::bpf)?,
             object,
             look_again: None,
@@ -431,7 +431,7 @@ impl Discovery for Bpf {
     }
 
     fn attach(&mut self, pid: u32) -> Result<(), FollowError> {
-        let app = self.others.check(pid)?;
+        let app = self.others.check(pid)?.ok_or(FollowError::Fixed)?;
         Ok(self.follow_trees(HashMap::from([(pid, app.0)]), |_| None)?)
     }
 

@@ -7,7 +7,9 @@
 //! two, and is reported once. Limits: parallelism counts from the second source on.
 
 use super::followed::Followed;
-use super::{Discovery, DiscoveryError, ExecutedProgram, FollowError, NewThread, News, Parallelism, Start, ThreadFacts};
+use super::{
+    Discovery, DiscoveryError, ExecutedProgram, FollowError, NewThread, News, Parallelism, Start, ThreadFacts,
+};
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_sys::proc::Proc;
 use std::collections::HashMap;

@@ -26,6 +26,7 @@ use corewise_core::observe::RunnableThreads;
 use corewise_sys::cgroup::{ControlGroup, GroupError};
 use corewise_sys::proc::{Proc, ProcError};
 use groups::Groups;
+use others::Others;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,9 +77,18 @@ impl Options {
     fn names(&self) -> impl Iterator<Item = Option<String>> {
         self.roots.iter().map(|root| match root {
             Root::Process(pid) => self.proc.program_name(*pid),
-            Root::Others { .. } => Some(others::NAME.to_owned()),
+            Root::Others { .. } => Some("others".to_owned()),
             Root::ChildrenOf(_) | Root::Group(_) => None,
         })
+    }
+
+    /// Returns what belongs to no other root.
+    fn others(&self) -> Others {
+        let find = |(app, root): (AppId, &Root)| match root {
+            Root::Others { all } => Some((app, *all)),
+            Root::ChildrenOf(_) | Root::Process(_) | Root::Group(_) => None,
+        };
+        Others::new(self.proc.clone(), self.roots().find_map(find), self.excluded.clone())
     }
 
     /// Returns the control groups among the roots.
@@ -160,8 +170,8 @@ pub trait Discovery: Send {
     /// new threads, so that counters can be opened at once.
     fn refresh(&mut self) -> Result<News, DiscoveryError>;
 
-    /// Follows another running process with its descendants from now on, below [`Root::Others`]. They appear in
-    /// the next news.
+    /// Follows another running process with its descendants from now on, below [`Root::Others`]. They appear
+    /// in the next news.
     fn attach(&mut self, _pid: u32) -> Result<(), FollowError> {
         Err(FollowError::Fixed)
     }

@@ -1,16 +1,15 @@
 //! Processes that are followed although they descend from nothing that a run began with.
 //!
 //! Problem: a daemon follows what runs when it begins, and what that starts. Another login of its user, or a
-//! shell that a container's manager starts inside, descends from neither, and a user may name a process later.
-//! Approach: all of these belong to one root ([`Root::Others`]). Who comes from elsewhere is found by a rare
-//! look at the processes that are not followed, as the kernel tells nobody. It is left out while the machine
-//! creates no process, and the kernel's link to the program of each, which only those may read who may look
-//! into it, leaves few to be read further.
+//! shell that a container's manager starts inside, descends from neither, and a user may name a process
+//! later. Approach: all of these belong to one root (`Root::Others`). Who comes from elsewhere is found by a
+//! rare look at the processes that are not followed, as the kernel tells nobody. It is left out while the
+//! machine creates no process, and the kernel's link to the program of each, which only those may read who
+//! may look into it, leaves few to be read further.
 //!
 //! Limits: what comes from elsewhere runs for up to [`LOOKED_WITHIN`] before it is followed.
 
-use crate::attach;
-use crate::{FollowError, Options, Root};
+use crate::attach::{self, AttachError};
 use corewise_core::ids::AppId;
 use corewise_sys::proc::{Proc, ProcError};
 use std::collections::HashMap;
@@ -19,9 +18,6 @@ use std::time::{Duration, Instant};
 /// The interval at which processes from elsewhere are looked for: soon for a person who has just logged in,
 /// and a thousandth of a PE where there are hundreds of processes.
 const LOOKED_WITHIN: Duration = Duration::from_secs(5);
-
-/// The name of the root in reports.
-pub(super) const NAME: &str = "others";
 
 /// The processes from elsewhere.
 #[derive(Debug)]
@@ -38,22 +34,10 @@ pub(super) struct Others {
 }
 
 impl Others {
-    /// Those that these options want. Who runs now is no news.
-    pub fn of(options: &Options) -> Others {
-        let find = |(app, root): (AppId, &Root)| match root {
-            Root::Others { all } => Some((app, *all)),
-            Root::ChildrenOf(_) | Root::Process(_) | Root::Group(_) => None,
-        };
-        let found = options.roots().find_map(find);
-        let proc = options.proc.clone();
-        Others {
-            last_created: proc.last_created(),
-            proc,
-            excluded: options.excluded.clone(),
-            app: found.map(|(app, _)| app),
-            all: found.is_some_and(|(_, all)| all),
-            looked_at: Instant::now(),
-        }
+    /// Those of this application, if there is one; with `all` they are looked for. Who runs now is no news.
+    pub fn new(proc: Proc, root: Option<(AppId, bool)>, excluded: Vec<u32>) -> Others {
+        let (app, all) = (root.map(|(app, _)| app), root.is_some_and(|(_, all)| all));
+        Others { last_created: proc.last_created(), proc, excluded, app, all, looked_at: Instant::now() }
     }
 
     /// Returns the time until the next look; `None` if nobody wants one.
@@ -80,22 +64,19 @@ impl Others {
         Ok(processes.into_iter().map(|pid| (pid, app)).collect())
     }
 
-    /// Returns the application below which a process that is named now is followed.
-    pub fn check(&self, pid: u32) -> Result<AppId, FollowError> {
+    /// Returns the application to which a process belongs that is named now; `None` if there is none.
+    pub fn check(&self, pid: u32) -> Result<Option<AppId>, AttachError> {
         attach::check_in(&self.proc, pid, &self.excluded)?;
-        self.app.ok_or(FollowError::Fixed)
+        Ok(self.app)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Choice, Extent};
 
     fn others(all: bool) -> Others {
-        let roots = vec![Root::Process(std::process::id()), Root::Others { all }];
-        let (proc, extent) = (Proc::own(), Extent::Program);
-        Others::of(&Options { roots, excluded: Vec::new(), proc, extent, choice: Choice::Poll })
+        Others::new(Proc::own(), Some((AppId(1), all)), Vec::new())
     }
 
     #[test]
@@ -118,7 +99,7 @@ mod tests {
     #[test]
     fn without_that_wish_nobody_is_looked_for() {
         assert_eq!(others(false).due_within(), None);
-        assert!(matches!(others(false).check(u32::MAX / 2), Err(FollowError::Attach(_))));
-        assert_eq!(others(false).check(std::process::id()).ok(), Some(AppId(1)));
+        assert!(others(false).check(u32::MAX / 2).is_err());
+        assert_eq!(others(false).check(std::process::id()), Ok(Some(AppId(1))));
     }
 }

@@ -160,7 +160,7 @@ impl Poll {
             proc: options.proc.clone(),
             listed: HashSet::new(),
             groups: options.groups(),
-            others: Others::of(options),
+            others: options.others(),
             named: HashMap::new(),
             members: options.roots().filter_map(running).collect(),
             applications: Applications::new(options.extent, options.names()),
@@ -549,7 +549,7 @@ impl Discovery for Poll {
     }
 
     fn attach(&mut self, pid: u32) -> Result<(), FollowError> {
-        let app = self.others.check(pid)?;
+        let app = self.others.check(pid)?.ok_or(FollowError::Fixed)?;
         let below = |above: u32| (above == pid).then_some(app);
         let tree = self.proc.descendants(&self.proc.processes()?, below, &self.others.excluded)?;
         self.named.extend(tree.into_iter().chain([(pid, app)]));

@@ -1,10 +1,10 @@
 //! `corewise run`: runs a command, watches its threads and places them.
 
 use super::{PolicyOptions, SourceOptions, Targets, ThisMachine};
+use crate::daemon::client;
 use crate::session::attached;
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
-use crate::daemon::client;
 use crate::{report_file, whole_file};
 use anyhow::{Result, bail};
 use corewise_binding::actuators;
@@ -151,7 +151,7 @@ impl Run {
     }
 
     /// Returns whether nothing is asked for that a daemon does not give.
-    fn leaves_it_to_a_daemon(&self) -> bool {
+    fn may_leave_it_to_a_daemon(&self) -> bool {
         let Run {
             policy,
             sources,
@@ -179,8 +179,12 @@ impl Run {
         is_default && report.is_empty() && targets.is_empty() && environment::outer_corewise().is_none()
     }
 
-    /// Executes the command in this process, if a daemon places it. Returns only if none does.
+    /// Executes the command in this process, if a daemon gives all that is asked for. Returns only if none
+    /// does.
     fn leave_it_to_a_daemon(&self) -> Result<(), LaunchError> {
+        if !self.may_leave_it_to_a_daemon() {
+            return Ok(());
+        }
         // Everything that may fail comes first.
         let launch = Launch::of(&self.command)?;
         match client::announce() {
@@ -207,9 +211,7 @@ impl Run {
 
     /// Runs the command; returns its exit status.
     pub fn execute(self) -> Result<ExitStatus> {
-        if self.leaves_it_to_a_daemon() {
-            self.leave_it_to_a_daemon()?;
-        }
+        self.leave_it_to_a_daemon()?;
         self.report.iter().try_for_each(|path| report_file::check(path))?;
         self.record.iter().try_for_each(|path| whole_file::check_writable(path))?;
         let keeper = Cell::new(None);

@@ -1,12 +1,12 @@
 //! A client of the daemon.
 
-use super::interface::NAME;
-use anyhow::{Context, Result, bail};
+use super::replies::NAME;
+use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,9 @@ fn refusal(error: &str, parameters: &Value) -> String {
     match (error.rsplit('.').next().unwrap_or_default(), parameters["reason"].as_str()) {
         (_, Some(reason)) => reason.to_owned(),
         ("NoSuchProcess", _) => format!("there is no process {pid}, or none that you may ask about"),
-        ("NotFollowed", _) => format!("the daemon does not follow process {pid}: `corewise attach {pid}` would"),
+        ("NotFollowed", _) => {
+            format!("the daemon does not follow process {pid}: `corewise attach {pid}` has it do so")
+        }
         ("MethodNotFound", _) => "the daemon is older than this corewise: have it started again".to_owned(),
         _ => format!("the daemon answers {error}: {parameters}"),
     }
@@ -99,22 +101,30 @@ pub fn announce() -> Result<Option<PathBuf>> {
         let Some(stream) = reach(&path)? else { continue };
         let mut daemon = Connection { reader: BufReader::new(stream) };
         let mut acts = false;
-        daemon.call("Attach", json!({}), false, |answer| {
-            acts = answer["acts"] == true;
-            Ok(true)
-        })?;
+        daemon
+            .call("Attach", json!({}), false, |answer| {
+                acts = answer["acts"] == true;
+                Ok(true)
+            })
+            .map_err(|error| if is_late(&error) { anyhow!(HANGS) } else { error })?;
         return if acts { Ok(Some(path)) } else { bail!("it would change nothing of this command") };
     }
     Ok(None)
 }
 
-/// Connects to a daemon, without waiting for one that hangs. Only a daemon of root or of this user is trusted.
+const HANGS: &str = "it does not answer";
+
+fn is_late(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Connects to a daemon, without waiting for one that hangs. Only one of root or of this user is trusted.
 fn reach(path: &Path) -> Result<Option<UnixStream>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     match connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
         Ok(()) => {}
-        Err(Errno::EAGAIN) => bail!("it does not answer"),
+        Err(Errno::EAGAIN) => bail!(HANGS),
         Err(_) => return Ok(None),
     }
     let stream = UnixStream::from(socket);

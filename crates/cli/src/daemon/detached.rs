@@ -19,8 +19,12 @@ impl Detached {
     /// Decides about processes, whatever was decided before.
     pub fn decide(&mut self, processes: &[Task], is_detached: bool) {
         let known = |task: Task| self.decided.get(&task.id).is_some_and(|(start, _)| *start == task.start);
-        let kept: Vec<u32> =
-            self.decided.keys().copied().filter(|pid| Task::of(*pid).ok().flatten().is_some_and(known)).collect();
+        let kept: Vec<u32> = self
+            .decided
+            .keys()
+            .copied()
+            .filter(|pid| Task::of(*pid).ok().flatten().is_some_and(known))
+            .collect();
         self.decided.retain(|pid, _| kept.contains(pid));
         self.decided.extend(processes.iter().map(|task| (task.id, (task.start, is_detached))));
     }

@@ -1,7 +1,7 @@
 //! What the daemon has done lately, for those who want to be told as it happens.
 //!
-//! An event is a fact, not a plan: it is told when the outcome of a change is known. It belongs to the user of
-//! its process at that moment, as process IDs are used again.
+//! An event is a fact, not a plan: it is told when the outcome of a change is known. It belongs to the user
+//! of its process at that moment, as process IDs are used again.
 
 use super::socket::Peer;
 use corewise_core::plan::{Change, Outcome, OutcomeKind};

@@ -1,7 +1,7 @@
 //! `Explain`: what the daemon does with one process, and why.
 
 use super::Known;
-use super::interface::{self, NAME, Owners, failure, invalid, without_unknown};
+use super::replies::{self, NAME, Owners, failure, invalid, without_unknown};
 use super::socket::Peer;
 use corewise_core::top::ThreadState;
 use corewise_live::Where;
@@ -29,7 +29,7 @@ pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let application = top.applications.get(&first.app);
     let is_left = found.place == Where::Nowhere;
     let among = if let Where::Among(pes) = &found.place { Some(pes.to_string()) } else { None };
-    let threads_told = threads.iter().map(|(id, thread)| interface::thread(top, id, thread));
+    let threads_told = threads.iter().map(|(id, thread)| replies::thread(top, id, thread));
     let parameters = json!({
         "pid": pid,
         "program": top.program_of(first),

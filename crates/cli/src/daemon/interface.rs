@@ -4,25 +4,20 @@
 //! every call, as process IDs are used again.
 
 use super::Known;
+use super::replies::{NAME, Owners, SERVICE, failure, invalid, not_permitted, thread, without_unknown};
 use super::socket::{Answer, Follows, Peer};
 use super::{events, explain, trees};
-use corewise_core::classify::known_fpu_usage;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::ids::{AppId, ThreadId};
-use corewise_core::top::{ThreadState, Top};
+use corewise_core::ids::AppId;
+use corewise_core::top::ThreadState;
 use corewise_live::Trees;
-use corewise_sys::proc::Proc;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use varlink::{Reply, Request};
 
-/// The interface.
-pub const NAME: &str = "org.corewise.Daemon";
 const DESCRIPTION: &str = include_str!("org.corewise.Daemon.varlink");
 
-/// The interface of every service (<https://varlink.org/Service>).
-const SERVICE: &str = "org.varlink.service";
 const SERVICE_DESCRIPTION: &str = "\
 # What every varlink service tells about itself.
 interface org.varlink.service
@@ -71,14 +66,6 @@ pub fn answer(known: &mut Known, world: &mut dyn Trees, request: &Request<'_>, p
         }
     };
     Answer { reply, follows }
-}
-
-pub fn failure(interface: &str, name: &str, parameters: Value) -> Reply {
-    Reply { continues: None, error: Some(format!("{interface}.{name}").into()), parameters: Some(parameters) }
-}
-
-pub fn invalid(parameter: &str) -> Reply {
-    failure(SERVICE, "InvalidParameter", json!({"parameter": parameter}))
 }
 
 fn describe(parameters: &Value) -> Reply {
@@ -130,10 +117,6 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
     Reply { continues, error: None, parameters: Some(without_unknown(parameters)) }
 }
 
-pub fn not_permitted(reason: &str) -> Reply {
-    failure(NAME, "NotPermitted", json!({"reason": reason}))
-}
-
 fn reload(known: &mut Known, world: &mut dyn Trees, peer: Peer) -> Reply {
     if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
         let reason = "only root, and the user whose daemon it is, may have the rules read again";
@@ -176,45 +159,12 @@ fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
     }
 }
 
-/// Tells of a thread.
-pub fn thread(top: &Top, id: &ThreadId, thread: &ThreadState) -> Value {
-    without_unknown(json!({
-        "pid": thread.pid,
-        "tid": id.tid,
-        "name": thread.name,
-        "program": top.program_of(thread),
-        "pe": thread.pe.map(|pe| pe.0),
-        "cpu": thread.cpu,
-        "fpu": known_fpu_usage(&thread.usage).map(|estimate| estimate.value),
-        "bound": thread.assignment.as_ref().map(|assignment| assignment.pes.to_string()),
-        "reason": thread.assignment.as_ref().map(|assignment| &assignment.reason),
-    }))
-}
-
-/// Leaves out what is not known, as varlink's optional fields want it.
-pub fn without_unknown(mut value: Value) -> Value {
-    if let Some(fields) = value.as_object_mut() {
-        fields.retain(|_, field| !field.is_null());
-    }
-    value
-}
-
-/// Whose processes are whose.
-#[derive(Default)]
-pub struct Owners(HashMap<u32, Option<u32>>);
-
-impl Owners {
-    /// Returns whether a peer is told about a process, and may decide about it.
-    pub fn are_told(&mut self, peer: Peer, pid: u32) -> bool {
-        peer.uid == 0 || *self.0.entry(pid).or_insert_with(|| Proc::own().owner(pid).ok()) == Some(peer.uid)
-    }
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
     use crate::daemon::consent::Consents;
     use crate::daemon::events::Events;
+    use corewise_core::random::Random;
     use corewise_core::report::Sources;
     use corewise_core::top::Top;
     use corewise_core::topology::Topology;
@@ -291,6 +241,43 @@ pub mod tests {
             assert!(!error.ends_with("MethodNotFound"), "{method}");
         }
         assert_eq!(methods(SERVICE), ["GetInfo", "GetInterfaceDescription"]);
+    }
+
+    #[test]
+    fn ten_thousand_calls_without_sense_are_answered_and_change_nothing() {
+        let (mut known, mut chance) = (known(), Random::new(1, 0));
+        let stranger = Peer { uid: u32::MAX - 1, pid: 0 };
+        let own = std::process::id();
+        let keys = ["pid", "interface", "tid", ""];
+        let values = [json!(own), json!(1), json!(-1), json!(1e300), json!(NAME), json!([[]]), json!(null)];
+        let methods = [
+            "GetStatus",
+            "GetEvents",
+            "ListThreads",
+            "Explain",
+            "Attach",
+            "Detach",
+            "Reload",
+            "GetInfo",
+            ".",
+            "",
+        ];
+        for _ in 0..10_000 {
+            let mut pick = |count: usize| chance.below(count);
+            let interface = [NAME, SERVICE, "a.b", ""][pick(4)];
+            let mut parameters = json!({});
+            for _ in 0..pick(3) {
+                parameters[keys[pick(keys.len())]] = values[pick(values.len())].clone();
+            }
+            let parameters = [parameters, values[pick(values.len())].clone()][pick(2)].clone();
+            let method = format!("{interface}.{}", methods[pick(methods.len())]);
+            let mut request = Request::create(method, Some(parameters));
+            request.more = [None, Some(true), Some(false)][pick(3)];
+            let Answer { reply, .. } = answer(&mut known, &mut Nobody, &request, stranger);
+            assert!(reply.error.is_some() || reply.parameters.is_some());
+        }
+        assert_eq!(known.events.kept().count(), 0);
+        assert!(known.consents.borrow_mut().found(own).why_not.is_none());
     }
 
     #[test]

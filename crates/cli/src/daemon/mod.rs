@@ -14,6 +14,7 @@ mod detached;
 mod events;
 mod explain;
 mod interface;
+mod replies;
 mod socket;
 mod trees;
 

@@ -5,7 +5,7 @@
 //! belongs to the caller; root may decide about all.
 
 use super::Known;
-use super::interface::{NAME, Owners, failure, invalid, not_permitted};
+use super::replies::{NAME, Owners, failure, invalid, not_permitted};
 use super::socket::Peer;
 use corewise_live::Trees;
 use corewise_sys::held::Held;
@@ -41,7 +41,6 @@ pub fn decide(
     let (Ok(held), Ok(Some(task))) = (Held::of(pid), Task::of(pid)) else { return gone() };
     let mut owners = Owners::default();
     let is_theirs = owners.are_told(peer, pid);
-    let tree = tree_of(task, &mut owners, peer);
     // What was read since it is held is true of it.
     if !held.lives() {
         return gone();
@@ -56,13 +55,14 @@ pub fn decide(
     if is_new && let Err(error) = trees.attach(pid) {
         return failure(NAME, "NotAttachable", json!({"pid": pid, "reason": error.to_string()}));
     }
-    known.consents.borrow_mut().detach(&tree, is_detached);
-    if is_new && !held.lives() {
+    let tree = tree_of(task, &mut owners, peer);
+    if !held.lives() {
         // Nobody meant a process that has its number now.
-        let other = Task::of(pid).ok().flatten();
-        known.consents.borrow_mut().detach(&other.into_iter().collect::<Vec<_>>(), true);
+        let other = Task::of(pid).ok().flatten().filter(|_| is_new);
+        known.consents.borrow_mut().detach(other.as_slice(), true);
         return gone();
     }
+    known.consents.borrow_mut().detach(&tree, is_detached);
     trees.reconsider(&tree.iter().map(|task| task.id).collect::<Vec<_>>());
     let what = if is_detached { "detached" } else { "attached" };
     known.events.add_of_process(pid, what, json!({"pid": pid, "text": "with what descends from it"}));

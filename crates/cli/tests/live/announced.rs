@@ -1,5 +1,5 @@
-//! Clients of the daemon: programs are attached and detached, `corewise run` announces its command, and whoever
-//! wants is told what happens.
+//! Clients of the daemon: programs are attached and detached, `corewise run` announces its command, and
+//! whoever wants is told what happens.
 
 use crate::attach::{Program, bound};
 use crate::common::{Running, burn, corewise, masks_of, wait_for};
@@ -80,7 +80,10 @@ fn whoever_is_named_wrongly_gets_a_clear_error() {
     let daemon = Daemon::start(program.pid());
     for command in ["attach", "detach"] {
         let output = call(&daemon.socket(), command, 4_194_999);
-        assert!(output.status.code() == Some(1) && said(&output).contains("no process 4194999"), "{output:?}");
+        assert!(
+            output.status.code() == Some(1) && said(&output).contains("no process 4194999"),
+            "{output:?}"
+        );
     }
 }
 
@@ -176,7 +179,7 @@ fn a_command_that_a_daemon_places_ends_as_it_would_alone() {
 }
 
 /// A call of `GetEvents`, answer by answer.
-fn events(socket: &Path, more: bool) -> impl Iterator<Item = Vec<Value>> {
+fn events(socket: &Path, more: bool) -> impl Iterator<Item = Vec<Value>> + use<> {
     let mut stream = UnixStream::connect(socket).unwrap();
     let call = format!("{{\"method\":\"org.corewise.Daemon.GetEvents\",\"more\":{more}}}\0");
     stream.write_all(call.as_bytes()).unwrap();

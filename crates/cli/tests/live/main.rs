@@ -1,7 +1,7 @@
 //! The command on real threads of this machine.
 
-mod applications;
 mod announced;
+mod applications;
 mod attach;
 mod common;
 mod contract;
