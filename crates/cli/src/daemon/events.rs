@@ -67,10 +67,6 @@ impl Events {
     }
 
     fn add(&mut self, event: Event) {
-        if self.kept.len() == KEPT_MAX {
-            self.kept.pop_front();
-        }
-        self.kept.push_back(event.clone());
         self.news.push(event);
     }
 
@@ -98,14 +94,17 @@ impl Events {
         self.findings.clone_from(&top.policy.findings);
     }
 
-    /// Returns those that are kept.
+    /// Returns the latest that were told.
     pub fn kept(&self) -> impl Iterator<Item = &Event> {
         self.kept.iter()
     }
 
-    /// Returns those since the last call.
+    /// Returns those since the last call, which are to be told now. Who asks later finds them among the others.
     pub fn take_news(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.news)
+        let news = std::mem::take(&mut self.news);
+        self.kept.extend(news.iter().cloned());
+        self.kept.drain(..self.kept.len().saturating_sub(KEPT_MAX));
+        news
     }
 }
 
@@ -132,8 +131,9 @@ mod tests {
             events.add_of_process(std::process::id(), "placed", json!({"text": number.to_string()}));
         }
         events.add_of_process(u32::MAX, "placed", json!({"text": "of nobody"}));
-        assert_eq!(events.kept().count(), KEPT_MAX);
+        assert_eq!(events.kept().count(), 0, "they are told first");
         assert_eq!(events.take_news().len(), 2 * KEPT_MAX + 1);
+        assert_eq!((events.kept().count(), events.take_news().len()), (KEPT_MAX, 0));
         let count = |uid| {
             let reply = reply(events.kept(), Peer { uid, pid: 0 }, false);
             reply.map_or(0, |reply| reply.parameters.unwrap()["events"].as_array().unwrap().len())

@@ -276,7 +276,7 @@ pub mod tests {
             let Answer { reply, .. } = answer(&mut known, &mut Nobody, &request, stranger);
             assert!(reply.error.is_some() || reply.parameters.is_some());
         }
-        assert_eq!(known.events.kept().count(), 0);
+        assert!(known.events.take_news().is_empty());
         assert!(known.consents.borrow_mut().found(own).why_not.is_none());
     }
 

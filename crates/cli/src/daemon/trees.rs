@@ -164,7 +164,7 @@ mod tests {
             let reply = decide((&mut known, &mut forest), named, other, is_detached);
             assert_eq!(error(&reply), "org.corewise.Daemon.NotPermitted");
         }
-        assert!(forest.reconsidered.is_empty() && known.events.kept().count() == 0);
+        assert!(forest.reconsidered.is_empty() && known.events.take_news().is_empty());
         sleeper.end();
     }
 

@@ -41,9 +41,13 @@ fn a_program_is_detached_with_everything_given_back_and_attached_again() {
     assert!(call(&daemon.socket(), "attach", program.pid()).status.success());
     wait_for(|| (bound(program.pid()) > 0).then_some(()));
     let events = events_so_far(&daemon.socket());
-    let whats: Vec<&str> = events.iter().filter_map(|event| event["what"].as_str()).collect();
-    assert_eq!(whats[..5], ["placed", "detached", "freed", "attached", "placed"], "{events:?}");
-    assert!(events[0]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{events:?}");
+    let at = |what: &str| events.iter().position(|event| event["what"] == what).unwrap();
+    let (first, detached, attached) = (at("placed"), at("detached"), at("attached"));
+    assert!(first < detached && detached < attached, "{events:?}");
+    assert!(events[first]["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{events:?}");
+    let meanwhile: Vec<&str> =
+        events[detached + 1..attached].iter().filter_map(|event| event["what"].as_str()).collect();
+    assert!(meanwhile.contains(&"freed") && !meanwhile.contains(&"placed"), "{events:?}");
 }
 
 #[test]
@@ -126,12 +130,18 @@ fn run_announces_its_command_to_a_daemon_and_becomes_it() {
     needs!(TwoPes);
     let program = Program::start(&["60", "sleep"]);
     let daemon = Daemon::start(program.pid());
-    let mut run = run(&daemon.socket(), &["--", &burn(), "60", "int"]);
-    let mut command = Running(run.stderr(Stdio::piped()).spawn().unwrap());
+    let announced = || {
+        let mut run = run(&daemon.socket(), &["--", &burn(), "60", "int"]);
+        let mut command = Running(run.stderr(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(command.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        // On a busy machine it does not wait for long.
+        let is_late = line.contains("it does not answer");
+        assert!(is_late || line.contains(&format!("`corewise status {}`", command.0.id())), "{line}");
+        (!is_late).then_some(command)
+    };
+    let command = wait_for(announced);
     wait_for(|| program_of(&command.0).filter(|name| name == "burn"));
-    let mut line = String::new();
-    BufReader::new(command.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains(&format!("`corewise status {}`", command.0.id())), "{line}");
     wait_for(|| (bound(command.0.id()) > 0).then_some(()));
     let explained = answer(&daemon.socket(), &[&command.0.id().to_string()]);
     assert_eq!(explained["program"], "burn", "{explained}");
