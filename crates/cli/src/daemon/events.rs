@@ -99,7 +99,7 @@ impl Events {
         self.kept.iter()
     }
 
-    /// Returns those since the last call, which are to be told now. Who asks later finds them among the others.
+    /// Returns those since the last call, to be told now. Who asks later finds them among the others.
     pub fn take_news(&mut self) -> Vec<Event> {
         let news = std::mem::take(&mut self.news);
         self.kept.extend(news.iter().cloned());
