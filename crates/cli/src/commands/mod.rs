@@ -77,8 +77,8 @@ pub struct Targets {
     /// Running processes and their descendants
     #[arg(value_name = "PID", value_delimiter = ',')]
     pub pids: Vec<u32>,
-    /// The processes of a control group (version 2) and its descendants, including processes that join it; its
-    /// directory, or its path as in /proc/PID/cgroup
+    /// The processes of a control group (version 2) and its descendants, including processes that join it;
+    /// its directory, or its path as in /proc/PID/cgroup
     #[arg(long = "cgroup", value_name = "PATH")]
     pub groups: Vec<String>,
     /// A running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control group

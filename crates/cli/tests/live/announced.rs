@@ -5,11 +5,10 @@ use crate::attach::{Program, bound};
 use crate::common::{Running, burn, corewise, masks_of, wait_for};
 use crate::daemon::{Daemon, answer};
 use corewise_testing::needs;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -97,15 +96,20 @@ fn users_may_not_decide_about_the_processes_of_others() {
     let program = Program::start(&["60", "int"]);
     let daemon = Daemon::start(program.pid());
     std::fs::set_permissions(daemon.socket().parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
+    // The directories above may be closed to others.
+    let script = "import os, socket, sys\n\
+                  os.chdir(sys.argv[1])\n\
+                  os.setgid(65534)\n\
+                  os.setuid(65534)\n\
+                  s = socket.socket(socket.AF_UNIX)\n\
+                  s.connect('socket')\n\
+                  s.sendall(sys.argv[2].encode() + bytes(1))\n\
+                  print(s.recv(4096).decode())";
     for method in ["Attach", "Detach"] {
-        let script = format!(
-            "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
-             s.sendall(b'{{\"method\":\"org.corewise.Daemon.{method}\",\"parameters\":{{\"pid\":{}}}}}\\0')\n\
-             print(s.recv(4096).decode())",
-            program.pid()
-        );
+        let pid = program.pid();
+        let call = json!({"method": format!("org.corewise.Daemon.{method}"), "parameters": {"pid": pid}});
         let mut other = Command::new("python3");
-        other.args(["-c", &script]).arg(daemon.socket()).uid(65534).gid(65534);
+        other.args(["-c", script]).arg(daemon.socket().parent().unwrap()).arg(call.to_string());
         let output = other.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains("org.corewise.Daemon.NotPermitted"), "{output:?}");

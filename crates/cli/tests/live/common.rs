@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The `corewise` command. It knows nothing of those of other tests: it has a runtime directory of its own, and
-/// no daemon.
+/// The `corewise` command. It knows nothing of those of other tests: it has a runtime directory of its own,
+/// and no daemon.
 pub fn corewise() -> Command {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
