@@ -375,6 +375,8 @@ pub enum Target {
     /// The processes of a control group and the groups below it, by its path from the root of the hierarchy,
     /// and their descendants.
     ControlGroup(Arc<str>),
+    /// Nothing by itself: what is followed although it descends from nothing else that is named.
+    Others,
 }
 
 /// One application at one instant; cumulative since it has been watched.

@@ -34,7 +34,7 @@ pub enum AttachError {
         name: String,
     },
     /// The ID is that of a thread.
-    #[error("{tid} is a thread of process {pid}: a process is attached as a whole, with `--pid {pid}`")]
+    #[error("{tid} is a thread of process {pid}: a process is attached as a whole, by its number")]
     Thread {
         /// The thread.
         tid: u32,

@@ -8,10 +8,11 @@ use super::followed::Followed;
 use super::groups::Groups;
 use super::heirs::Heirs;
 use super::known::{ENDED, Known, RawStart, RawThread};
+use super::others::Others;
 use super::unwatched::{Pace, Turn};
 use super::{
-    Discovery, DiscoveryError, ExecutedProgram, NewThread, News, Options, Parallelism, Root, Start,
-    ThreadFacts, bpf_error, refused,
+    Discovery, DiscoveryError, ExecutedProgram, FollowError, NewThread, News, Options, Parallelism, Root,
+    Start, ThreadFacts, bpf_error, refused,
 };
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
@@ -61,6 +62,7 @@ pub struct Bpf {
     changes: RingBuffer<'static>,
     entries: Entries,
     groups: Groups,
+    others: Others,
     object: Object,
     clock_filter: OwnedFd,
     /// When to poll for notices that woke nobody.
@@ -120,6 +122,7 @@ impl Bpf {
             changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
             entries,
             groups: options.groups(),
+            others: options.others(),
             clock_filter: filter.map_err(DiscoveryError::bpf)?,
             object,
             look_again: None,
@@ -136,8 +139,7 @@ impl Bpf {
         Ok(bpf)
     }
 
-    /// Follows processes that run already, whether roots or children of one. Anything they start meanwhile is
-    /// followed by then, or is found in the next round.
+    /// Follows processes that run already, whether roots or children of one.
     fn adopt(&mut self, options: &Options) -> Result<(), DiscoveryError> {
         let child_of = |parent: u32| {
             let is_it = |(_, root): &(AppId, &Root)| **root == Root::ChildrenOf(parent);
@@ -152,19 +154,30 @@ impl Bpf {
                     children.retain(|child| !options.excluded.contains(child));
                     members.extend(children.into_iter().map(|child| (child, app.0 | SINCE_START)));
                 }
-                Root::Group(_) => {}
+                Root::Group(_) | Root::Others { .. } => {}
             }
         }
+        self.follow_trees(members, child_of)?;
+        self.follow_group_members()
+    }
+
+    /// Follows processes with their descendants, and those of the processes that `child_of` knows. Anything
+    /// they start meanwhile is followed by then, or is found in the next round.
+    fn follow_trees(
+        &mut self,
+        mut members: HashMap<u32, u32>,
+        child_of: impl Fn(u32) -> Option<u32>,
+    ) -> Result<(), DiscoveryError> {
         let mut new = members.clone();
         while !new.is_empty() {
             self.follow(&new)?;
-            let candidates = options.proc.processes()?;
+            let Others { proc, excluded, .. } = &self.others;
             let known = |pid: u32| members.get(&pid).copied().or_else(|| child_of(pid));
-            new = options.proc.descendants(&candidates, known, &options.excluded)?;
+            new = proc.descendants(&proc.processes()?, known, excluded)?;
             new.retain(|pid, _| !members.contains_key(pid));
             members.extend(&new);
         }
-        self.follow_group_members()
+        Ok(())
     }
 
     /// Follows the processes that have joined a control group, unless they are followed already.
@@ -372,7 +385,8 @@ impl Discovery for Bpf {
         let next = self.look_again.into_iter().chain(pace).min();
         let next = next.map(|due| due.saturating_duration_since(Instant::now()));
         let reportable = self.entries.reportable_within().filter(|_| self.reports_tlp);
-        next.into_iter().chain(reportable).chain(self.groups.due_within()).min()
+        let looks = self.groups.due_within().into_iter().chain(self.others.due_within());
+        next.into_iter().chain(reportable).chain(looks).min()
     }
 
     fn clock_filter(&self) -> Option<BorrowedFd<'_>> {
@@ -398,6 +412,8 @@ impl Discovery for Bpf {
         if self.groups.due_within().is_some_and(|within| within.is_zero()) {
             self.follow_group_members()?;
         }
+        let from_elsewhere = self.others.look(|pid| self.known.contains_key(&pid))?;
+        self.follow(&from_elsewhere.into_iter().map(|(pid, app)| (pid, app.0)).collect())?;
         let events_lost = self.entries.events_lost();
         if events_lost != self.events_lost {
             self.events_lost = events_lost;
@@ -412,6 +428,11 @@ impl Discovery for Bpf {
             self.news.runnable.extend(self.entries.report_changes(thread_of));
         }
         Ok(std::mem::take(&mut self.news))
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(), FollowError> {
+        let app = self.others.check(pid)?.ok_or(FollowError::Fixed)?;
+        Ok(self.follow_trees(HashMap::from([(pid, app.0)]), |_| None)?)
     }
 
     fn report_tlp(&mut self) {

@@ -7,7 +7,9 @@
 //! two, and is reported once. Limits: parallelism counts from the second source on.
 
 use super::followed::Followed;
-use super::{Discovery, DiscoveryError, ExecutedProgram, NewThread, News, Parallelism, Start, ThreadFacts};
+use super::{
+    Discovery, DiscoveryError, ExecutedProgram, FollowError, NewThread, News, Parallelism, Start, ThreadFacts,
+};
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_sys::proc::Proc;
 use std::collections::HashMap;
@@ -121,6 +123,10 @@ impl Discovery for Continued {
         news.renamed.iter_mut().for_each(|(thread, _)| *thread = self.known(*thread));
         news.runnable.iter_mut().for_each(|app| app.only = app.only.map(|thread| self.known(thread)));
         Ok(news)
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(), FollowError> {
+        self.source.attach(pid)
     }
 
     fn report_tlp(&mut self) {

@@ -83,17 +83,13 @@ impl Entries {
             return Err(refused(format!("{} applications, {ROOTS_MAX} at most", options.roots.len())));
         }
         let map = |name, size| bpf::map(object, name, size).map_err(refused);
-        let name = |root: &Root| match root {
-            Root::Process(pid) => options.proc.program_name(*pid),
-            Root::ChildrenOf(_) | Root::Group(_) => None,
-        };
         let mut entries = Entries {
             proc: options.proc.clone(),
             apps: Apps::map(&map("apps", size_of::<RawApp>())?).map_err(DiscoveryError::bpf)?,
             general: General::map(&map("general", size_of::<RawGeneral>())?).map_err(DiscoveryError::bpf)?,
             free: map("free_apps", size_of::<u32>())?,
             programs: map("programs", size_of::<u32>())?,
-            applications: Applications::new(options.extent, options.roots.iter().map(name)),
+            applications: Applications::new(options.extent, options.names()),
             entries: HashMap::new(),
             counted: BTreeMap::new(),
             listed: Vec::new(),

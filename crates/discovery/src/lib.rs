@@ -14,6 +14,7 @@ pub mod followed;
 mod groups;
 pub mod heirs;
 mod known;
+mod others;
 pub mod poll;
 pub mod tree;
 mod unwatched;
@@ -25,6 +26,7 @@ use corewise_core::observe::RunnableThreads;
 use corewise_sys::cgroup::{ControlGroup, GroupError};
 use corewise_sys::proc::{Proc, ProcError};
 use groups::Groups;
+use others::Others;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,6 +59,12 @@ pub enum Root {
     /// there at first, existing children elsewhere are not followed, only those started from then on:
     /// services start sessions that do not belong to them.
     Group(ControlGroup),
+    /// What is named later ([`Discovery::attach`]); with `all` also each process that this one may look into
+    /// and that descends from no other root. At most one root is of this kind.
+    Others {
+        /// Whether processes are looked for that nobody names.
+        all: bool,
+    },
 }
 
 impl Options {
@@ -65,11 +73,29 @@ impl Options {
         self.roots.iter().zip(0..).map(|(root, index)| (AppId(index), root))
     }
 
+    /// Returns the name of each root's program, if it runs one already.
+    fn names(&self) -> impl Iterator<Item = Option<String>> {
+        self.roots.iter().map(|root| match root {
+            Root::Process(pid) => self.proc.program_name(*pid),
+            Root::Others { .. } => Some("others".to_owned()),
+            Root::ChildrenOf(_) | Root::Group(_) => None,
+        })
+    }
+
+    /// Returns what belongs to no other root.
+    fn others(&self) -> Others {
+        let find = |(app, root): (AppId, &Root)| match root {
+            Root::Others { all } => Some((app, *all)),
+            Root::ChildrenOf(_) | Root::Process(_) | Root::Group(_) => None,
+        };
+        Others::new(self.proc.clone(), self.roots().find_map(find), self.excluded.clone())
+    }
+
     /// Returns the control groups among the roots.
     fn groups(&self) -> Groups {
         let group = |(app, root): (AppId, &Root)| match root {
             Root::Group(group) => Some((app, group.clone())),
-            Root::ChildrenOf(_) | Root::Process(_) => None,
+            Root::ChildrenOf(_) | Root::Process(_) | Root::Others { .. } => None,
         };
         Groups::new(self.proc.clone(), self.roots().filter_map(group).collect(), self.excluded.clone())
     }
@@ -143,6 +169,12 @@ pub trait Discovery: Send {
     /// Takes in what is new since the last call. Cheap, as it is called at every wake-up. The result includes
     /// new threads, so that counters can be opened at once.
     fn refresh(&mut self) -> Result<News, DiscoveryError>;
+
+    /// Follows another running process with its descendants from now on, below [`Root::Others`]. They appear
+    /// in the next news.
+    fn attach(&mut self, _pid: u32) -> Result<(), FollowError> {
+        Err(FollowError::Fixed)
+    }
 
     /// Enables reports of changes of the number of runnable threads, at most one per application and
     /// [`COALESCED_WITHIN`](corewise_core::observe::COALESCED_WITHIN).
@@ -287,6 +319,26 @@ fn bpf_error(error: libbpf_rs::Error) -> DiscoveryError {
 
 fn refused(reason: String) -> DiscoveryError {
     DiscoveryError::Bpf { reason }
+}
+
+/// Why a process is not followed.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// It may not, or should not.
+    #[error(transparent)]
+    Attach(#[from] attach::AttachError),
+    /// Nobody can be followed any more.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    /// The source was opened without [`Root::Others`].
+    #[error("only what was named at the start is followed")]
+    Fixed,
+}
+
+impl From<ProcError> for FollowError {
+    fn from(error: ProcError) -> FollowError {
+        FollowError::Discovery(error.into())
+    }
 }
 
 /// Why threads cannot be discovered.

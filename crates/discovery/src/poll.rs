@@ -32,7 +32,10 @@
 
 use super::applications::{Applications, ExecutedProgram};
 use super::groups::Groups;
-use super::{Discovery, DiscoveryError, NewThread, News, Options, Parallelism, Root, ThreadFacts};
+use super::others::Others;
+use super::{
+    Discovery, DiscoveryError, FollowError, NewThread, News, Options, Parallelism, Root, ThreadFacts,
+};
 use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::RunnableThreads;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
@@ -67,8 +70,10 @@ const SHARE_QUIET: f64 = 0.002;
 pub struct Poll {
     proc: Proc,
     roots: Vec<Root>,
-    excluded: Vec<u32>,
     groups: Groups,
+    others: Others,
+    /// Running processes to be followed from the next listing on.
+    named: HashMap<u32, AppId>,
     /// Every process of the machine at the last listing.
     listed: HashSet<u32>,
     /// The followed processes and their applications.
@@ -148,20 +153,17 @@ impl Poll {
     fn with_descriptors(options: &Options, descriptors: usize, now: Instant) -> Result<Self, DiscoveryError> {
         let running = |(app, root): (AppId, &Root)| match *root {
             Root::Process(pid) => Some((pid, app)),
-            Root::ChildrenOf(_) | Root::Group(_) => None,
-        };
-        let name = |root: &Root| match root {
-            Root::Process(pid) => options.proc.program_name(*pid),
-            Root::ChildrenOf(_) | Root::Group(_) => None,
+            Root::ChildrenOf(_) | Root::Group(_) | Root::Others { .. } => None,
         };
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
         Ok(Poll {
             proc: options.proc.clone(),
-            excluded: options.excluded.clone(),
             listed: HashSet::new(),
             groups: options.groups(),
+            others: options.others(),
+            named: HashMap::new(),
             members: options.roots().filter_map(running).collect(),
-            applications: Applications::new(options.extent, options.roots.iter().map(name)),
+            applications: Applications::new(options.extent, options.names()),
             unsettled: Vec::new(),
             tallies: BTreeMap::new(),
             reported: None,
@@ -235,8 +237,10 @@ impl Poll {
         };
         let first = self.listed_at.is_none();
         let app_of = |pid: u32| self.members.get(&pid).copied().or_else(|| parent_of(pid));
-        let joined = self.proc.descendants(&unlisted, app_of, &self.excluded)?;
+        let joined = self.proc.descendants(&unlisted, app_of, &self.others.excluded)?;
         let mut arrived = self.groups.look()?;
+        arrived.extend(self.others.look(|pid| self.members.contains_key(&pid))?);
+        arrived.extend(std::mem::take(&mut self.named));
         // A process started there has been followed from its start.
         arrived.retain(|pid, _| !joined.contains_key(pid) && !self.members.contains_key(pid));
         let mut new: HashMap<u32, AppId> = joined.into_iter().chain(arrived.clone()).collect();
@@ -542,6 +546,16 @@ impl Discovery for Poll {
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.refresh_at(Instant::now())
+    }
+
+    fn attach(&mut self, pid: u32) -> Result<(), FollowError> {
+        let app = self.others.check(pid)?.ok_or(FollowError::Fixed)?;
+        let below = |above: u32| (above == pid).then_some(app);
+        let tree = self.proc.descendants(&self.proc.processes()?, below, &self.others.excluded)?;
+        self.named.extend(tree.into_iter().chain([(pid, app)]));
+        // They are listed at the next refresh, whatever that costs.
+        (self.last_created, self.earliest, self.due) = (None, self.sampled_at, self.sampled_at);
+        Ok(())
     }
 
     fn report_tlp(&mut self) {

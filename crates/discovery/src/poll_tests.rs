@@ -371,3 +371,25 @@ fn who_comes_into_a_control_group_is_followed_from_then_on_and_what_it_starts_fr
     cpu_ms.sort();
     assert_eq!(cpu_ms, [(30, 0), (31, 20), (50, 30)], "what was done before does not count");
 }
+
+#[test]
+fn a_process_is_followed_with_its_descendants_from_when_it_is_named() {
+    let mut fixture = Fixture::new();
+    fixture.thread(30, 30, PARENT, "app R");
+    fixture.thread(50, 50, 1, "stranger R");
+    fixture.times(50, 50, 500_000_000, 0);
+    fixture.thread(51, 51, 50, "child R");
+    let roots = [Root::ChildrenOf(PARENT), Root::Others { all: false }];
+    let mut poll = fixture.open_on(&roots, &[]);
+    assert_eq!(fixture.poll_after(&mut poll, 5), [30]);
+    assert!(poll.attach(PARENT).is_err() && poll.attach(99).is_err(), "corewise, and nobody");
+    poll.attach(50).unwrap();
+    assert_eq!(fixture.poll_after(&mut poll, 5), [50, 51]);
+    fixture.times(50, 50, 510_000_000, 0);
+    fixture.poll_after(&mut poll, 100);
+    let others = |facts: &&ThreadFacts| facts.app == AppId(1);
+    let threads = poll.threads().unwrap();
+    let mut cpu_ms: Vec<_> = threads.iter().filter(others).map(|t| (t.tid, t.cpu_ns / 1_000_000)).collect();
+    cpu_ms.sort();
+    assert_eq!(cpu_ms, [(50, 10), (51, 0)], "what was done before does not count");
+}

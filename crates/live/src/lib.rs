@@ -9,12 +9,13 @@ mod processes;
 mod programs;
 mod readings;
 mod rounds;
+mod trees;
 pub mod upgrade;
 mod working;
 
 pub use crate::application::{Application, Ends};
 pub use crate::consent::{Consent, Where};
-pub use crate::onlooker::Onlooker;
+pub use crate::onlooker::{Onlooker, Trees};
 pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
@@ -509,7 +510,10 @@ impl World for LiveWorld {
         loop {
             self.woken = Some(Instant::now());
             self.refresh()?;
-            self.finished |= self.onlooker.as_mut().is_some_and(|onlooker| onlooker.take_turn());
+            if let Some(mut onlooker) = self.onlooker.take() {
+                self.finished |= onlooker.take_turn(self);
+                self.onlooker = Some(onlooker);
+            }
             if self.finished {
                 return Ok(Wake::Finished);
             }

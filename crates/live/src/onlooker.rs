@@ -1,5 +1,6 @@
 //! Somebody who looks on while the world waits, such as a display with its keyboard.
 
+use corewise_discovery::FollowError;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -12,5 +13,18 @@ pub trait Onlooker {
     fn due_within(&self) -> Option<Duration>;
 
     /// Gives it a turn. Returns whether the world is to end.
-    fn take_turn(&mut self) -> bool;
+    fn take_turn(&mut self, trees: &mut dyn Trees) -> bool;
+}
+
+/// The processes that a world follows, as far as an onlooker decides about them.
+pub trait Trees {
+    /// Returns whether a process is followed.
+    fn follows(&self, pid: u32) -> bool;
+
+    /// Follows a running process with its descendants from now on.
+    fn attach(&mut self, pid: u32) -> Result<(), FollowError>;
+
+    /// Asks again for [consent](crate::Consent) to change how these processes wait. What was changed without
+    /// it is given back at once. (Where threads may run is asked at every observation.)
+    fn reconsider(&mut self, pids: &[u32]);
 }

@@ -37,6 +37,11 @@ impl Processes {
         self.meter.forget(thread);
     }
 
+    /// Leaves a process alone.
+    pub fn leave(&mut self, pid: u32) {
+        self.meter.leave(pid);
+    }
+
     /// Reads the processes, if that is due. Returns those that are to be reported.
     pub fn read(&mut self, actuators: &mut Actuators) -> Vec<ProcessReading> {
         let mut reported = Vec::new();

@@ -279,8 +279,31 @@ impl Launch {
 
     /// Starts it. It is reaped by [`Running::wait`], or by whoever waits for all children.
     pub fn start(self) -> Result<Running, LaunchError> {
-        let name = self.words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+        let name = self.name();
         Ok(Running { pid: self.create()?.start(&name)?, ended: None })
+    }
+
+    /// Becomes it: this process executes it, as if whoever started corewise had. Returns only the reason why
+    /// that is not possible.
+    pub fn become_it(self) -> LaunchError {
+        let (words, environment) = (pointers(&self.words), pointers(&self.environment));
+        match self.execute(&words, &environment) {
+            Errno::ENOENT => LaunchError::NotFound(self.name()),
+            errno => LaunchError::CannotExecute { command: self.name(), errno },
+        }
+    }
+
+    fn name(&self) -> String {
+        self.words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
+    }
+
+    /// Executes it in this process. Returns only an error. Makes system calls only.
+    fn execute(&self, words: &[*const libc::c_char], environment: &[*const libc::c_char]) -> Errno {
+        self.prepare_self().err().unwrap_or_else(|| {
+            // SAFETY: both arrays end with a null pointer; all others are to strings that `self` owns.
+            unsafe { libc::execvpe(words[0], words.as_ptr(), environment.as_ptr()) };
+            Errno::last()
+        })
     }
 
     /// Runs in the child and does not return.
@@ -294,11 +317,7 @@ impl Launch {
         let mut go = [0u8];
         // An end of file means that corewise died before the start: do not run the program.
         if File::from(wait).read_exact(&mut go).is_ok() {
-            let errno = self.prepare_self().err().unwrap_or_else(|| {
-                // SAFETY: both arrays end with a null pointer; all others are to strings that `self` owns.
-                unsafe { libc::execvpe(words[0], words.as_ptr(), environment.as_ptr()) };
-                Errno::last()
-            });
+            let errno = self.execute(words, environment);
             // If the parent is gone, there is no reader.
             let _ = File::from(report).write_all(&(errno as i32).to_ne_bytes());
         }

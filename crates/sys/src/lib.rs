@@ -10,6 +10,7 @@ pub mod clock;
 pub mod demand;
 pub mod descriptors;
 pub mod environment;
+pub mod held;
 pub mod helper;
 pub mod inherited;
 pub mod input;

@@ -1,10 +1,9 @@
 //! `corewise daemon`: watches and places all programs, until it is ended.
 
-use super::{PolicyOptions, SourceOptions, ThisMachine};
+use super::{PolicyOptions, SourceOptions, Targets, ThisMachine};
 use crate::daemon::consent::{Consents, Shared};
 use crate::daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, socket_of_user};
 use crate::rules_files;
-use crate::session::attached::Targets;
 use crate::session::team_size::Teams;
 use crate::session::{self, Machine, SessionRequest};
 use anyhow::{Result, anyhow, bail};
@@ -33,15 +32,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// crash, everything is given back. Programs under a `corewise run` are left to that.
 #[derive(Debug, clap::Args)]
 pub struct Daemon {
-    /// Only these processes and their descendants
-    #[arg(value_name = "PID", value_delimiter = ',')]
-    pids: Vec<u32>,
-    /// Only the processes of a control group (version 2) and its descendants, including those that join it
-    #[arg(long, value_name = "PATH")]
-    cgroup: Vec<String>,
-    /// Only a running systemd unit (NAME.service, NAME.scope, NAME.slice)
-    #[arg(long, value_name = "NAME")]
-    unit: Vec<String>,
+    /// Without any, all programs
+    #[command(flatten)]
+    targets: Targets,
     /// Where clients ask [default: /run/corewise.socket, or daemon.socket in the user's runtime directory]
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
@@ -140,12 +133,12 @@ impl Daemon {
             keep_descriptors: false,
             ready_first: true,
         };
-        let targets = Targets { pids: self.pids, groups: self.cgroup, units: self.unit };
         let consents = Rc::new(RefCell::new(consents));
         let consent = Box::new(Shared(Rc::clone(&consents)));
-        session::daemon::serve(request, &targets, consent, |sources, notes| {
+        let acts = !self.dry_run;
+        session::daemon::serve(request, &self.targets, consent, |sources, notes| {
             let rules = consents.borrow().rules().rules.len();
-            let served = Served::open(&socket, consents, sources, notes, &metrics)?;
+            let served = Served::open(&socket, consents, (sources, notes), acts, &metrics)?;
             log::info!(
                 corewise_event = "ready", corewise_version = VERSION, corewise_policy = name.as_str(),
                 corewise_rules = rules;

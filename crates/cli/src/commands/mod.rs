@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub mod attach;
 pub mod calibrate;
 pub mod characterize;
 pub mod check_profile;
@@ -66,7 +67,7 @@ pub enum OnOff {
 }
 
 /// How threads are found and measured.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub struct SourceOptions {
     /// Where FPU usage comes from: hardware counters, clock samples, or nowhere
     #[arg(long, value_name = counters::Choice::WORDS, default_value = "auto")]
@@ -74,6 +75,29 @@ pub struct SourceOptions {
     /// How threads are found: by BPF (needs privileges) or by polling /proc
     #[arg(long, value_name = "auto|bpf|poll", default_value = "auto")]
     pub discovery: discovery::Choice,
+}
+
+/// Running programs.
+#[derive(Debug, Default, PartialEq, clap::Args)]
+#[group(id = "targets", multiple = true)]
+pub struct Targets {
+    /// Running processes and their descendants
+    #[arg(value_name = "PID", value_delimiter = ',')]
+    pub pids: Vec<u32>,
+    /// The processes of a control group (version 2) and its descendants, including processes that join it;
+    /// its directory, or its path as in /proc/PID/cgroup
+    #[arg(long = "cgroup", value_name = "PATH")]
+    pub groups: Vec<String>,
+    /// A running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control group
+    #[arg(long = "unit", value_name = "NAME")]
+    pub units: Vec<String>,
+}
+
+impl Targets {
+    /// Returns whether there are no targets.
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.groups.is_empty() && self.units.is_empty()
+    }
 }
 
 /// Another machine than this one.
@@ -129,6 +153,13 @@ impl PolicyOptions {
     /// Returns whether the user asked for a placement by its policy's name.
     pub fn asks_for_placement(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.name() != policy::DEFAULT.name)
+    }
+
+    /// Returns whether nothing is asked for.
+    pub fn is_default(&self) -> bool {
+        let PolicyOptions { policy, ipc_ratios, interval, fpu_threshold } = self;
+        let is_any = policy.is_some() || ipc_ratios.is_some() || fpu_threshold.is_some();
+        !is_any && *interval == EngineConfig::default().interval
     }
 
     /// Returns the engine's parameters.

@@ -1,8 +1,9 @@
 //! `corewise run`: runs a command, watches its threads and places them.
 
-use super::{OnOff, PolicyOptions, SourceOptions, ThisMachine};
+use super::{OnOff, PolicyOptions, SourceOptions, Targets, ThisMachine};
+use crate::daemon::client;
 use crate::outputs::{JsonOutput, OutputFile};
-use crate::session::attached::{self, Targets};
+use crate::session::attached;
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use crate::{report_file, whole_file};
@@ -17,7 +18,7 @@ use corewise_discovery::Extent;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
-use corewise_sys::launch::Output;
+use corewise_sys::launch::{Launch, LaunchError, Output};
 use corewise_sys::{environment, proc};
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -31,13 +32,15 @@ use std::time::Duration;
 /// The command behaves as if it ran alone: corewise exits with its exit status (126: cannot be executed, 127:
 /// not found, 125: corewise itself failed; if a signal kills the command, corewise ends by the same signal),
 /// standard input and output belong to the command, and corewise writes to standard error. corewise exits
-/// when the command does and restores every affinity mask, also of processes that are still running.
+/// when the command does and restores every affinity mask, also of processes that are still running. If a
+/// daemon runs that places the command, corewise leaves it to that, unless an option asks for more.
 ///
 /// With --pid, --cgroup and --unit, running programs are watched and placed: each process and its
 /// descendants, or the processes of a control group. They continue when corewise is stopped (Ctrl-C,
 /// SIGTERM), with everything restored.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("running").multiple(true).conflicts_with_all(["command", "wait"])))]
+// Its first free argument is the command.
+#[command(mut_arg("pids", |pids| pids.long("pid")))]
 pub struct Run {
     #[command(flatten)]
     policy: PolicyOptions,
@@ -55,26 +58,18 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     record: Option<OutputFile>,
     /// Also wait for processes that outlive the command
-    #[arg(long)]
+    #[arg(long, conflicts_with = "targets")]
     wait: bool,
-    /// Instead of a command: running processes and their descendants
-    #[arg(long, value_name = "PID", value_delimiter = ',', group = "running")]
-    pid: Vec<u32>,
-    /// Instead of a command: the processes of a control group (version 2) and its descendants, including
-    /// processes that join it; its directory, or its path as in /proc/PID/cgroup
-    #[arg(long, value_name = "PATH", group = "running")]
-    cgroup: Vec<String>,
-    /// Instead of a command: a running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control
-    /// group
-    #[arg(long, value_name = "NAME", group = "running")]
-    unit: Vec<String>,
+    /// Instead of a command
+    #[command(flatten)]
+    targets: Targets,
     /// What counts as an application, with a parallelism of its own: each program that is executed (those of
     /// one name that one program executes are one), or everything below the command, process or control
     /// group together
     #[arg(long, value_name = "program|command", default_value = "program")]
     applications: Extent,
     /// Detach from the processes after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "running")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "targets")]
     duration: Option<Duration>,
     /// What to do when threads that busy-wait delay others: nothing (off), limit how long idle threads of
     /// OpenMP programs (GNU's libgomp) spin (spin), let programs that spin in other ways take turns (turns),
@@ -85,7 +80,7 @@ pub struct Run {
     /// and programs that run at that moment make smaller; it keeps that size, and all its children inherit
     /// it. On machines with fast and slow PEs also with what suits OpenMP loops there (OMP_PLACES,
     /// OMP_SCHEDULE; docs/team-size.md). Sums of floating-point numbers may be rounded differently
-    #[arg(long, conflicts_with = "running")]
+    #[arg(long, conflicts_with = "targets")]
     adapt_team: bool,
     /// Try each placement on the running program, keep it if the program makes faster progress and revert it
     /// if not, where progress can be measured (docs/guard.md); likewise take back changes of waits that make
@@ -97,13 +92,17 @@ pub struct Run {
     /// on the slow PEs while they run (masks). By default weights, if they may be changed (CAP_SYS_NICE)
     #[arg(long, value_enum, value_name = "weights|masks", hide_possible_values = true)]
     claims: Option<ClaimsBy>,
+    /// Watch the command itself, even if a daemon runs that would place it
+    #[arg(long)]
+    no_daemon: bool,
     /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
     json: JsonOutput,
     /// The command and its arguments
-    #[arg(required_unless_present = "running", trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "targets", conflicts_with = "targets", trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -156,8 +155,69 @@ impl Run {
         self.record.iter().try_for_each(|path| whole_file::check_writable(path))
     }
 
+    /// Returns whether nothing is asked for that a daemon does not give.
+    fn may_leave_it_to_a_daemon(&self) -> bool {
+        let Run {
+            policy,
+            sources,
+            machine,
+            dry_run: false,
+            report,
+            record: None,
+            wait: false,
+            targets,
+            applications: Extent::Program,
+            duration: None,
+            waits: Mitigations { spin: true, turns: true },
+            adapt_team: false,
+            guard: OnOff::On,
+            claims: None,
+            no_daemon: false,
+            quiet: _,
+            json,
+            command: _,
+        } = self
+        else {
+            return false;
+        };
+        let is_default = policy.is_default() && *sources == SourceOptions::default() && machine.is_as_found();
+        let has_output = !report.is_empty() || json.is_wanted();
+        is_default && !has_output && targets.is_empty() && environment::outer_corewise().is_none()
+    }
+
+    /// Executes the command in this process, if a daemon gives all that is asked for. Returns only if none
+    /// does.
+    fn leave_it_to_a_daemon(&self) -> Result<(), LaunchError> {
+        if !self.may_leave_it_to_a_daemon() {
+            return Ok(());
+        }
+        // Everything that may fail comes first.
+        let launch = Launch::of(&self.command)?;
+        match client::announce() {
+            Ok(None) => Ok(()),
+            Ok(Some(socket)) => {
+                if !self.quiet {
+                    let pid = std::process::id();
+                    let socket = socket.display();
+                    terminal::message(format_args!(
+                        "the daemon at {socket} places it; `corewise status {pid}` tells what it does"
+                    ));
+                }
+                Err(launch.become_it())
+            }
+            Err(why) => {
+                if !self.quiet {
+                    let why = terminal::describe_error(why.as_ref());
+                    terminal::message(format_args!("watched without the daemon that runs: {why}"));
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Runs the command; returns its exit status.
     pub fn execute(self) -> Result<ExitStatus> {
+        self.leave_it_to_a_daemon()?;
         self.check_outputs()?;
         let keeper = Cell::new(None);
         let policy = self.policy.policy(&|command| {
@@ -191,10 +251,9 @@ impl Run {
             wait: self.wait,
             ready_first: is_placed || is_recorded || self.wait || keeper.get().is_some(),
         };
-        let targets = Targets { pids: self.pid, groups: self.cgroup, units: self.unit };
-        let Ended { knowledge, exit_status, failure } = match targets.is_empty() {
+        let Ended { knowledge, exit_status, failure } = match self.targets.is_empty() {
             true => session::run(request)?,
-            false => attached::run(request, &targets, self.duration)?,
+            false => attached::run(request, &self.targets, self.duration)?,
         };
         let report = match knowledge {
             Knowledge::Report(mut report) => {

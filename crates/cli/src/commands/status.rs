@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// this user, to root all. The daemon of this user is asked, else that of the machine.
 #[derive(Debug, clap::Args)]
 pub struct Status {
-    /// The threads of this process
+    /// One process: what is done with it and why, and its threads
     #[arg(value_name = "PID")]
     pid: Option<u32>,
     /// The daemon's socket
@@ -33,13 +33,13 @@ impl Status {
         let mut lines = self.json.lines(true)?;
         let mut daemon = Connection::open(&candidates(self.socket.as_deref()))?;
         let (method, parameters) = match self.pid {
-            Some(pid) => ("ListThreads", json!({"pid": pid})),
+            Some(pid) => ("Explain", json!({"pid": pid})),
             None => ("GetStatus", json!({})),
         };
         daemon.call(method, parameters, self.follow, |answer| {
             match &mut lines {
                 Some(lines) => lines.write(&answer)?,
-                None if self.pid.is_some() => terminal::print(&threads(&answer))?,
+                None if self.pid.is_some() => terminal::print(&explanation(&answer))?,
                 None => terminal::print(&status(&answer))?,
             }
             Ok(true)
@@ -62,17 +62,41 @@ fn status(answer: &Value) -> String {
     if let (Some(interval), Some(why)) = (answer["interval"].as_f64(), answer["looks_rarer"].as_str()) {
         out += &format!("  it looks every {interval:.3} s only: {}\n", terminal::printable(why));
     }
-    let lines =
-        ["findings", "notes"].into_iter().flat_map(|key| answer[key].as_array().into_iter().flatten());
-    let why = answer["nothing_to_gain"].as_str();
-    for line in why.into_iter().chain(lines.filter_map(Value::as_str)) {
-        out += &format!("  {}\n", terminal::printable(line));
-    }
+    let why = answer["nothing_to_gain"].as_str().map(|why| terminal::printable(why).into_owned());
+    let notes = lines(answer, "findings").chain(lines(answer, "notes"));
+    why.into_iter().chain(notes).for_each(|line| out += &format!("  {line}\n"));
     out + &rows(answer, "applications", ">>><<<", &["threads", "cpu", "tlp", "class", "name", "executed_by"])
 }
 
-fn threads(answer: &Value) -> String {
-    rows(answer, "threads", "><>>><<", &["tid", "name", "pe", "cpu", "fpu", "bound", "reason"])
+/// One process, in sentences, and its threads.
+fn explanation(answer: &Value) -> String {
+    let text = |key: &str| answer[key].as_str().map(terminal::printable);
+    let mut out = format!("{} (process {})", text("program").unwrap_or_default(), answer["pid"]);
+    let by = text("executed_by").map(|by| format!(", executed by {by}"));
+    let class = text("class").map(|class| format!(", class {class}"));
+    out.extend(by.into_iter().chain(class));
+    out += &match text("rule") {
+        Some(rule) => format!("; the rule `{rule}` applies to it\n"),
+        None => "; no rule names it\n".to_owned(),
+    };
+    let waits = match (text("left_alone"), answer["waits_may_change"] == true) {
+        (Some(why), _) => format!("left alone: {why}"),
+        (None, false) => "waits: as it chose; a rule says so".to_owned(),
+        (None, true) => "waits: as it chose, until that harms others".to_owned(),
+    };
+    let changed = lines(answer, "waits").map(|line| format!("changed: {line}"));
+    let among = text("placed_among").map(|pes| format!("placed among PEs {pes} only"));
+    let nothing = text("nothing_to_gain").map(|why| format!("placement: {why}"));
+    let found = lines(answer, "findings").map(|line| format!("guard: {line}"));
+    let lines = [waits].into_iter().chain(changed).chain(among).chain(nothing).chain(found);
+    lines.for_each(|line| out += &format!("  {line}\n"));
+    out + &rows(answer, "threads", "><>>><<", &["tid", "name", "pe", "cpu", "fpu", "bound", "reason"])
+}
+
+/// A list of sentences.
+fn lines<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = String> + use<'a> {
+    let lines = answer[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+    lines.map(|line| terminal::printable(line).into_owned())
 }
 
 /// The busiest first.

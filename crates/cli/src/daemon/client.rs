@@ -1,12 +1,20 @@
 //! A client of the daemon.
 
-use super::interface::NAME;
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use super::replies::NAME;
+use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use varlink::{Reply, Request};
+
+/// How long a command waits for a daemon to take it over: nobody notices that.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A connection.
 pub struct Connection {
@@ -54,7 +62,7 @@ impl Connection {
             let reply: Reply =
                 serde_json::from_slice(&message).context("the daemon's answer is not understood")?;
             if let Some(error) = reply.error {
-                bail!("the daemon answers {error}: {}", reply.parameters.unwrap_or_default());
+                bail!(refusal(&error, &reply.parameters.unwrap_or_default()));
             }
             if !take(reply.parameters.unwrap_or_default())? || reply.continues != Some(true) {
                 return Ok(());
@@ -67,6 +75,65 @@ impl Connection {
 pub fn candidates(named: Option<&Path>) -> Vec<PathBuf> {
     match named {
         Some(path) => vec![path.to_owned()],
+        None if super::named_socket().is_some() => super::socket_of_user().into_iter().collect(),
         None => super::socket_of_user().into_iter().chain([super::OF_MACHINE.into()]).collect(),
     }
+}
+
+/// Says why the daemon refuses something, and what would help.
+fn refusal(error: &str, parameters: &Value) -> String {
+    let pid = &parameters["pid"];
+    match (error.rsplit('.').next().unwrap_or_default(), parameters["reason"].as_str()) {
+        (_, Some(reason)) => reason.to_owned(),
+        ("NoSuchProcess", _) => format!("there is no process {pid}, or none that you may ask about"),
+        ("NotFollowed", _) => {
+            format!("the daemon does not follow process {pid}: `corewise attach {pid}` has it do so")
+        }
+        ("MethodNotFound", _) => "the daemon is older than this corewise: have it started again".to_owned(),
+        _ => format!("the daemon answers {error}: {parameters}"),
+    }
+}
+
+/// Announces this process to a daemon of this user, or of the machine, which follows it and what it becomes.
+/// Returns the daemon's socket; `None` if none runs, and an error if one does not place it.
+pub fn announce() -> Result<Option<PathBuf>> {
+    for path in candidates(None) {
+        let Some(stream) = reach(&path)? else { continue };
+        let mut daemon = Connection { reader: BufReader::new(stream) };
+        let mut acts = false;
+        daemon
+            .call("Attach", json!({}), false, |answer| {
+                acts = answer["acts"] == true;
+                Ok(true)
+            })
+            .map_err(|error| if is_late(&error) { anyhow!(HANGS) } else { error })?;
+        return if acts { Ok(Some(path)) } else { bail!("it would change nothing of this command") };
+    }
+    Ok(None)
+}
+
+const HANGS: &str = "it does not answer";
+
+fn is_late(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Connects to a daemon, without waiting for one that hangs. Only one of root or of this user is trusted.
+fn reach(path: &Path) -> Result<Option<UnixStream>> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
+        Ok(()) => {}
+        Err(Errno::EAGAIN) => bail!(HANGS),
+        Err(_) => return Ok(None),
+    }
+    let stream = UnixStream::from(socket);
+    let owner = getsockopt(&stream, PeerCredentials)?.uid();
+    if owner != 0 && owner != nix::unistd::geteuid().as_raw() {
+        return Ok(None);
+    }
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(Some(stream))
 }

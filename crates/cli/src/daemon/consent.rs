@@ -1,5 +1,6 @@
 //! What the daemon may do with each process: by the rules, and as far as no `corewise run` places it.
 
+use super::detached::Detached;
 use crate::process_facts;
 use crate::rules_files;
 use corewise_core::topology::Topology;
@@ -8,6 +9,7 @@ use corewise_render::terminal::Name;
 use corewise_rules::{Fact, RuleErrors, Rules, Verdict};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
+use corewise_sys::task::Task;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -20,13 +22,27 @@ pub struct Consents {
     machine: Topology,
     found: HashMap<u32, Found>,
     said: Said,
+    detached: Detached,
 }
 
-struct Found {
-    place: Where,
-    waits: bool,
-    /// The name of the rule that matches.
-    rule: Option<Rc<str>>,
+/// What may be done with a process, and why.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Where its threads may be placed.
+    pub place: Where,
+    /// Whether it may be changed how they wait.
+    pub waits: bool,
+    /// The name of the rule that applies to it.
+    pub rule: Option<Rc<str>>,
+    /// Why it is left alone, if it is not a rule that says so.
+    pub why_not: Option<&'static str>,
+}
+
+impl Found {
+    /// It is left alone.
+    fn left_alone(rule: Option<Rc<str>>, why_not: Option<&'static str>) -> Found {
+        Found { place: Where::Nowhere, waits: false, rule, why_not }
+    }
 }
 
 /// The rules and names of programs of which the log has been told that one applies to the other.
@@ -39,7 +55,8 @@ impl Consents {
     /// Reads the rules.
     pub fn read(directories: Vec<PathBuf>, machine: Topology) -> Result<Consents, RuleErrors> {
         let rules = rules_files::read(&directories)?;
-        Ok(Consents { directories, rules, machine, found: HashMap::new(), said: Said::new() })
+        let (found, said, detached) = (HashMap::new(), Said::new(), Detached::default());
+        Ok(Consents { directories, rules, machine, found, said, detached })
     }
 
     /// Returns the rules.
@@ -64,16 +81,26 @@ impl Consents {
         self.found.get(&pid)?.rule.as_deref()
     }
 
-    fn found(&mut self, pid: u32) -> &Found {
-        let Consents { rules, machine, found, said, .. } = self;
-        found.entry(pid).or_insert_with(|| look(rules, machine, pid, said))
+    /// Decides whether clients have detached processes.
+    pub fn detach(&mut self, processes: &[Task], is_detached: bool) {
+        self.detached.decide(processes, is_detached);
+        processes.iter().for_each(|task| drop(self.found.remove(&task.id)));
+    }
+
+    /// Returns what may be done with a process.
+    pub fn found(&mut self, pid: u32) -> &Found {
+        let Consents { rules, machine, found, said, detached, .. } = self;
+        found.entry(pid).or_insert_with(|| match detached.has(pid) {
+            true => Found::left_alone(None, Some("it was detached; `corewise attach` takes that back")),
+            false => look(rules, machine, pid, said),
+        })
     }
 }
 
 fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> Found {
     let proc = Proc::own();
     if environment::started_by(&proc, pid).is_some_and(environment::runs_corewise) {
-        return Found { place: Where::Nowhere, waits: false, rule: None };
+        return Found::left_alone(None, Some("the `corewise run` that started it places it"));
     }
     let facts = process_facts::of(&proc, pid, rules.ask_for(Fact::BuildId));
     let Verdict { rule, watched, settings } = rules.matching(&facts);
@@ -82,11 +109,12 @@ fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> Found {
         say(said, rule, facts.name.as_deref().unwrap_or("?"), watched);
     }
     if !watched {
-        return Found { place: Where::Nowhere, waits: false, rule };
+        let why_not = rule.is_none().then_some("the rules leave alone what they do not name");
+        return Found::left_alone(rule, why_not);
     }
     let among = settings.pes.and_then(|choice| choice.on(machine));
     let place = among.map_or(Where::Anywhere, Where::Among);
-    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()), rule }
+    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()), rule, why_not: None }
 }
 
 /// Tells the log once that a rule applies to programs of this name.
@@ -113,6 +141,8 @@ impl Consent for Shared {
     }
 
     fn forget(&mut self, pid: u32) {
-        self.0.borrow_mut().found.remove(&pid);
+        let mut consents = self.0.borrow_mut();
+        consents.found.remove(&pid);
+        consents.detached.forget(pid);
     }
 }

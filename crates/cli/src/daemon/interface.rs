@@ -4,23 +4,20 @@
 //! every call, as process IDs are used again.
 
 use super::Known;
-use super::socket::{Answer, Peer};
-use corewise_core::classify::known_fpu_usage;
+use super::replies::{NAME, Owners, SERVICE, failure, invalid, not_permitted, thread, without_unknown};
+use super::socket::{Answer, Follows, Peer};
+use super::{events, explain, trees};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::AppId;
 use corewise_core::top::ThreadState;
-use corewise_sys::proc::Proc;
+use corewise_live::Trees;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use varlink::{Reply, Request};
 
-/// The interface.
-pub const NAME: &str = "org.corewise.Daemon";
 const DESCRIPTION: &str = include_str!("org.corewise.Daemon.varlink");
 
-/// The interface of every service (<https://varlink.org/Service>).
-const SERVICE: &str = "org.varlink.service";
 const SERVICE_DESCRIPTION: &str = "\
 # What every varlink service tells about itself.
 interface org.varlink.service
@@ -34,9 +31,10 @@ error InvalidParameter (parameter: string)
 ";
 
 /// Answers a request.
-pub fn answer(known: &Known, request: &Request<'_>, peer: Peer) -> Answer {
+pub fn answer(known: &mut Known, world: &mut dyn Trees, request: &Request<'_>, peer: Peer) -> Answer {
     let parameters = request.parameters.clone().unwrap_or(Value::Null);
-    let follows = request.more == Some(true) && request.method == "org.corewise.Daemon.GetStatus";
+    let more = request.more == Some(true);
+    let mut follows = None;
     let reply = match request.method.rsplit_once('.') {
         Some((SERVICE, "GetInfo")) => Reply::parameters(Some(json!({
             "vendor": "corewise",
@@ -46,9 +44,21 @@ pub fn answer(known: &Known, request: &Request<'_>, peer: Peer) -> Answer {
             "interfaces": [SERVICE, NAME],
         }))),
         Some((SERVICE, "GetInterfaceDescription")) => describe(&parameters),
-        Some((NAME, "GetStatus")) => status(known, peer, follows),
+        Some((NAME, "GetStatus")) => {
+            follows = more.then_some(Follows::States);
+            status(known, peer, more)
+        }
+        Some((NAME, "GetEvents")) => {
+            follows = more.then_some(Follows::Events);
+            let none = Some(json!({"events": []}));
+            let none = || Reply { continues: more.then_some(true), error: None, parameters: none };
+            events::reply(known.events.kept(), peer, more).unwrap_or_else(none)
+        }
         Some((NAME, "ListThreads")) => threads(known, parameters, peer),
-        Some((NAME, "Reload")) => reload(known, peer),
+        Some((NAME, "Explain")) => explain::explain(known, parameters, peer),
+        Some((NAME, "Attach")) => trees::decide((known, world), parameters, peer, false),
+        Some((NAME, "Detach")) => trees::decide((known, world), parameters, peer, true),
+        Some((NAME, "Reload")) => reload(known, world, peer),
         Some((SERVICE | NAME, _)) => failure(SERVICE, "MethodNotFound", json!({"method": request.method})),
         other => {
             let interface = other.map_or(&*request.method, |(interface, _)| interface);
@@ -56,14 +66,6 @@ pub fn answer(known: &Known, request: &Request<'_>, peer: Peer) -> Answer {
         }
     };
     Answer { reply, follows }
-}
-
-fn failure(interface: &str, name: &str, parameters: Value) -> Reply {
-    Reply { continues: None, error: Some(format!("{interface}.{name}").into()), parameters: Some(parameters) }
-}
-
-fn invalid(parameter: &str) -> Reply {
-    failure(SERVICE, "InvalidParameter", json!({"parameter": parameter}))
 }
 
 fn describe(parameters: &Value) -> Reply {
@@ -117,14 +119,20 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
     Reply { continues, error: None, parameters: Some(without_unknown(parameters)) }
 }
 
-fn reload(known: &Known, peer: Peer) -> Reply {
+fn reload(known: &mut Known, world: &mut dyn Trees, peer: Peer) -> Reply {
     if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
         let reason = "only root, and the user whose daemon it is, may have the rules read again";
         log::warn!(corewise_event = "client_refused"; "user {} is refused: {reason}", peer.uid);
-        return failure(NAME, "NotPermitted", json!({"reason": reason}));
+        return not_permitted(reason);
     }
-    match known.consents.borrow_mut().reload() {
-        Ok(rules) => Reply::parameters(Some(json!({"rules": rules}))),
+    let read = known.consents.borrow_mut().reload();
+    match read {
+        Ok(rules) => {
+            let processes: BTreeSet<u32> = known.top.threads.values().map(|thread| thread.pid).collect();
+            world.reconsider(&processes.into_iter().collect::<Vec<_>>());
+            known.events.add_of_daemon("rules", &format!("{rules} rules were read"));
+            Reply::parameters(Some(json!({"rules": rules})))
+        }
         Err(errors) => failure(NAME, "BadRules", json!({"errors": errors.to_string()})),
     }
 }
@@ -147,82 +155,72 @@ fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let mut owners = Owners::default();
     let theirs = top.threads.iter().filter(|(_, thread)| pid.is_none_or(|pid| pid == thread.pid));
     let theirs = theirs.filter(|(_, thread)| owners.are_told(peer, thread.pid));
-    let threads: Vec<Value> = theirs
-        .map(|(id, thread)| {
-            without_unknown(json!({
-                "pid": thread.pid,
-                "tid": id.tid,
-                "name": thread.name,
-                "program": top.program_of(thread),
-                "pe": thread.pe.map(|pe| pe.0),
-                "cpu": thread.cpu,
-                "fpu": known_fpu_usage(&thread.usage).map(|estimate| estimate.value),
-                "bound": thread.assignment.as_ref().map(|assignment| assignment.pes.to_string()),
-                "reason": thread.assignment.as_ref().map(|assignment| &assignment.reason),
-            }))
-        })
-        .collect();
+    let threads: Vec<Value> = theirs.map(|(id, of)| thread(top, id, of)).collect();
     match pid {
         Some(pid) if threads.is_empty() => failure(NAME, "NoSuchProcess", json!({"pid": pid})),
         _ => Reply::parameters(Some(json!({"threads": threads}))),
     }
 }
 
-/// Leaves out what is not known, as varlink's optional fields want it.
-fn without_unknown(mut value: Value) -> Value {
-    if let Some(fields) = value.as_object_mut() {
-        fields.retain(|_, field| !field.is_null());
-    }
-    value
-}
-
-/// Whose processes are whose.
-#[derive(Default)]
-struct Owners(HashMap<u32, Option<u32>>);
-
-impl Owners {
-    fn are_told(&mut self, peer: Peer, pid: u32) -> bool {
-        peer.uid == 0 || *self.0.entry(pid).or_insert_with(|| Proc::own().owner(pid).ok()) == Some(peer.uid)
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::daemon::consent::Consents;
+    use crate::daemon::events::Events;
+    use corewise_core::random::Random;
     use corewise_core::report::Sources;
     use corewise_core::top::Top;
     use corewise_core::topology::Topology;
+    use corewise_discovery::FollowError;
     use std::cell::RefCell;
     use std::rc::Rc;
     use std::time::Instant;
 
-    fn known() -> Known {
+    /// Knows of no process.
+    pub fn known() -> Known {
         let sources = Sources { discovery: "bpf".to_owned(), counters: "none".to_owned() };
         let machine = Topology::synthetic("core:2 pu:1").unwrap();
         let consents = Consents::read(Vec::new(), machine).unwrap();
         let consents = Rc::new(RefCell::new(consents));
-        Known { top: Top::default(), sources, notes: Vec::new(), consents, began: Instant::now() }
+        let (top, events) = (Top::default(), Events::default());
+        Known { top, sources, notes: Vec::new(), consents, events, acts: true, began: Instant::now() }
+    }
+
+    const ROOT: Peer = Peer { uid: 0, pid: 0 };
+
+    /// A world that follows nobody.
+    struct Nobody;
+
+    impl Trees for Nobody {
+        fn follows(&self, _: u32) -> bool {
+            false
+        }
+
+        fn attach(&mut self, _: u32) -> Result<(), FollowError> {
+            Err(FollowError::Fixed)
+        }
+
+        fn reconsider(&mut self, _: &[u32]) {}
     }
 
     fn ask(method: &str, parameters: Value) -> Reply {
         let request = Request::create(method, Some(parameters));
-        answer(&known(), &request, Peer { uid: 0 }).reply
+        answer(&mut known(), &mut Nobody, &request, ROOT).reply
     }
 
     #[test]
     fn processes_of_others_are_told_to_root_only() {
         let (own, uid) = (std::process::id(), nix::unistd::getuid().as_raw());
         let mut owners = Owners::default();
-        let mut told = |uid| owners.are_told(Peer { uid }, own);
+        let mut told = |uid| owners.are_told(Peer { uid, pid: 0 }, own);
         assert_eq!((told(0), told(uid), told(uid + 1)), (true, true, false));
-        assert!(!owners.are_told(Peer { uid: 1 }, u32::MAX), "nobody's");
+        assert!(!owners.are_told(Peer { uid: 1, pid: 0 }, u32::MAX), "nobody's");
     }
 
     #[test]
     fn rules_are_read_again_for_those_whose_daemon_it_is() {
         let other = nix::unistd::geteuid().as_raw() + 1;
-        let reload = |uid| reload(&known(), Peer { uid });
+        let reload = |uid| reload(&mut known(), &mut Nobody, Peer { uid, pid: 0 });
         assert_eq!(reload(0).parameters, Some(json!({"rules": 0})));
         assert_eq!(reload(other).error.unwrap(), "org.corewise.Daemon.NotPermitted");
     }
@@ -239,11 +237,50 @@ mod tests {
                 .filter_map(|line| Some(line.strip_prefix("method ")?.split_once('(')?.0.to_owned()))
                 .collect()
         };
-        assert_eq!(methods(NAME), ["GetStatus", "ListThreads", "Reload"]);
+        let all = ["GetStatus", "GetEvents", "ListThreads", "Explain", "Attach", "Detach", "Reload"];
+        assert_eq!(methods(NAME), all);
         for method in methods(NAME) {
-            assert_eq!(ask(&format!("{NAME}.{method}"), json!({})).error, None, "{method}");
+            let error = ask(&format!("{NAME}.{method}"), json!({})).error.unwrap_or_default();
+            assert!(!error.ends_with("MethodNotFound"), "{method}");
         }
         assert_eq!(methods(SERVICE), ["GetInfo", "GetInterfaceDescription"]);
+    }
+
+    #[test]
+    fn ten_thousand_calls_without_sense_are_answered_and_change_nothing() {
+        let (mut known, mut chance) = (known(), Random::new(1, 0));
+        let stranger = Peer { uid: u32::MAX - 1, pid: 0 };
+        let own = std::process::id();
+        let keys = ["pid", "interface", "tid", ""];
+        let values = [json!(own), json!(1), json!(-1), json!(1e300), json!(NAME), json!([[]]), json!(null)];
+        let methods = [
+            "GetStatus",
+            "GetEvents",
+            "ListThreads",
+            "Explain",
+            "Attach",
+            "Detach",
+            "Reload",
+            "GetInfo",
+            ".",
+            "",
+        ];
+        for _ in 0..10_000 {
+            let mut pick = |count: usize| chance.below(count);
+            let interface = [NAME, SERVICE, "a.b", ""][pick(4)];
+            let mut parameters = json!({});
+            for _ in 0..pick(3) {
+                parameters[keys[pick(keys.len())]] = values[pick(values.len())].clone();
+            }
+            let parameters = [parameters, values[pick(values.len())].clone()][pick(2)].clone();
+            let method = format!("{interface}.{}", methods[pick(methods.len())]);
+            let mut request = Request::create(method, Some(parameters));
+            request.more = [None, Some(true), Some(false)][pick(3)];
+            let Answer { reply, .. } = answer(&mut known, &mut Nobody, &request, stranger);
+            assert!(reply.error.is_some() || reply.parameters.is_some());
+        }
+        assert!(known.events.take_news().is_empty());
+        assert!(known.consents.borrow_mut().found(own).why_not.is_none());
     }
 
     #[test]

@@ -10,14 +10,19 @@
 
 pub mod client;
 pub mod consent;
+mod detached;
+mod events;
+mod explain;
 mod exposition;
 mod http;
 mod interface;
 pub mod log;
 mod metrics;
+mod replies;
 mod socket;
 mod tally;
 mod text_file;
+mod trees;
 
 use anyhow::Result;
 use consent::Consents;
@@ -26,11 +31,12 @@ use corewise_core::observe::Input;
 use corewise_core::plan::Action;
 use corewise_core::report::Sources;
 use corewise_core::top::Top;
-use corewise_live::Onlooker;
+use corewise_live::{Onlooker, Trees};
+use events::Events;
 use exposition::Format;
 use http::Http;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use socket::Socket;
+use socket::{Follows, Socket};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,8 +50,19 @@ use text_file::TextFile;
 /// The socket of the machine's daemon, which root runs.
 pub const OF_MACHINE: &str = "/run/corewise.socket";
 
+/// The variable that names the socket, for a daemon and for its clients.
+const VARIABLE: &str = "COREWISE_SOCKET";
+
+/// Returns the socket that the user names by a variable.
+fn named_socket() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 /// Returns where the daemon of this user has its socket: that of root is the machine's.
 pub fn socket_of_user() -> Result<PathBuf, String> {
+    if let Some(named) = named_socket() {
+        return Ok(named);
+    }
     if nix::unistd::geteuid().is_root() {
         return Ok(OF_MACHINE.into());
     }
@@ -63,6 +80,10 @@ pub struct Known {
     pub notes: Vec<String>,
     /// The rules.
     pub consents: Rc<RefCell<Consents>>,
+    /// What has happened lately.
+    pub events: Events,
+    /// Whether it changes anything.
+    pub acts: bool,
     /// Since when it runs.
     began: Instant,
 }
@@ -89,11 +110,12 @@ impl Daemon {
     pub fn open(
         path: &Path,
         consents: Rc<RefCell<Consents>>,
-        sources: Sources,
-        notes: Vec<String>,
+        (sources, notes): (Sources, Vec<String>),
+        acts: bool,
         metrics: &MetricsTo,
     ) -> Result<Rc<RefCell<Daemon>>> {
-        let known = Known { top: Top::default(), sources, notes, consents, began: Instant::now() };
+        let (top, events, began) = (Top::default(), Events::default(), Instant::now());
+        let known = Known { top, sources, notes, consents, events, acts, began };
         let (tally, socket) = (Tally::new(), Socket::bind(path)?);
         let http = metrics.address.map(Http::bind).transpose()?;
         if let Some(http) = &http {
@@ -110,9 +132,19 @@ impl Daemon {
     pub fn take(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
         self.known.top.take(input, actions, engine);
         self.tally.take(input, engine);
+        self.known.events.take(input.outcomes(), &self.known.top);
+        self.tell_events();
         if input.observation().is_some() {
             let known = &self.known;
-            self.socket.tell_followers(|peer| interface::status(known, peer, true));
+            self.socket.tell_followers(Follows::States, |peer| Some(interface::status(known, peer, true)));
+        }
+    }
+
+    /// Tells those who follow what has happened since.
+    fn tell_events(&mut self) {
+        let news = self.known.events.take_news();
+        if !news.is_empty() {
+            self.socket.tell_followers(Follows::Events, |peer| events::reply(&news, peer, true));
         }
     }
 
@@ -125,9 +157,9 @@ impl Daemon {
         metrics::text(&self.known, &self.tally, self.socket.clients(), answered, format)
     }
 
-    fn take_turn(&mut self) {
-        let known = &self.known;
-        self.socket.take_turn(|request, peer| interface::answer(known, request, peer));
+    fn take_turn(&mut self, trees: &mut dyn Trees) {
+        let Daemon { known, socket, .. } = self;
+        socket.take_turn(|request, peer| interface::answer(known, trees, request, peer));
         if let Some(mut http) = self.http.take() {
             let answered = http.answered.clone();
             let format = Format::OpenMetrics;
@@ -173,8 +205,10 @@ impl Onlooker for Clients {
         self.daemon.borrow().file.as_ref().map(TextFile::due_within)
     }
 
-    fn take_turn(&mut self) -> bool {
-        self.daemon.borrow_mut().take_turn();
+    fn take_turn(&mut self, trees: &mut dyn Trees) -> bool {
+        let mut daemon = self.daemon.borrow_mut();
+        daemon.take_turn(trees);
+        daemon.tell_events();
         false
     }
 }

@@ -38,12 +38,23 @@ const LISTENER: u64 = 0;
 pub struct Peer {
     /// Their user ID.
     pub uid: u32,
+    /// The process that has connected; 0 if it is not of this PID namespace.
+    pub pid: u32,
 }
 
-/// An answer, and whether all later states are to follow.
+/// What is sent to a client from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follows {
+    /// Every state.
+    States,
+    /// What happens.
+    Events,
+}
+
+/// An answer, and what is to follow.
 pub struct Answer {
     pub reply: Reply,
-    pub follows: bool,
+    pub follows: Option<Follows>,
 }
 
 /// The socket.
@@ -64,7 +75,7 @@ struct Client {
     /// Bytes since the last end of a message.
     unfinished: usize,
     unsent: Vec<u8>,
-    follows: bool,
+    follows: Option<Follows>,
 }
 
 impl Socket {
@@ -125,19 +136,21 @@ impl Socket {
         }
     }
 
-    /// Sends those who follow the state that concerns them.
-    pub fn tell_followers(&mut self, mut reply: impl FnMut(Peer) -> Reply) {
-        let following = self.clients.iter().filter(|(_, client)| client.follows).map(|(key, _)| *key);
-        for key in following.collect::<Vec<_>>() {
+    /// Sends those who follow these what concerns them, if anything does.
+    pub fn tell_followers(&mut self, of: Follows, mut reply: impl FnMut(Peer) -> Option<Reply>) {
+        let following = self.clients.iter().filter(|(_, client)| client.follows == Some(of));
+        for key in following.map(|(key, _)| *key).collect::<Vec<_>>() {
             let Some(client) = self.clients.get_mut(&key) else { continue };
-            let stays = client.tell(&reply(client.peer));
+            let Some(reply) = reply(client.peer) else { continue };
+            let stays = client.tell(&reply);
             self.settle(key, stays);
         }
     }
 
     fn welcome(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let peer = getsockopt(&stream, PeerCredentials).map(|peer| Peer { uid: peer.uid() });
+            let peer = getsockopt(&stream, PeerCredentials);
+            let peer = peer.map(|peer| Peer { uid: peer.uid(), pid: peer.pid() as u32 });
             let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
             if self.clients.len() == CLIENTS_MAX {
                 let uid = peer.uid;
@@ -147,7 +160,7 @@ impl Socket {
             self.last += 1;
             if self.ready.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, self.last)).is_ok() {
                 let (protocol, unsent) = (Server::new(), Vec::new());
-                let client = Client { stream, peer, protocol, unfinished: 0, unsent, follows: false };
+                let client = Client { stream, peer, protocol, unfinished: 0, unsent, follows: None };
                 self.clients.insert(self.last, client);
             }
         }
@@ -193,7 +206,7 @@ impl Client {
         while let Some(event) = self.protocol.poll_event() {
             let ServerEvent::Request { request } = event else { return false };
             let Answer { reply, follows } = answer(&request, self.peer);
-            self.follows |= follows;
+            self.follows = follows.or(self.follows);
             if request.oneway != Some(true) && !self.tell(&reply) {
                 return false;
             }
@@ -233,7 +246,8 @@ mod tests {
     fn letters(request: &Request<'_>, _peer: Peer) -> Answer {
         let count = request.parameters.as_ref().and_then(|all| all["count"].as_u64()).unwrap_or(1);
         let parameters = json!({"letters": "x".repeat(count as usize)});
-        Answer { reply: Reply::parameters(Some(parameters)), follows: request.more == Some(true) }
+        let follows = (request.more == Some(true)).then_some(Follows::States);
+        Answer { reply: Reply::parameters(Some(parameters)), follows }
     }
 
     fn socket() -> (tempfile::TempDir, Socket) {
@@ -292,16 +306,16 @@ mod tests {
         let (_directory, mut socket) = socket();
         let (mut silent, mut other) = (connect(&socket), connect(&socket));
         silent.write_all(b"{\"method\":\"a.b\",\"more\":true,\"parameters\":{\"count\":1000000}}\0").unwrap();
-        while !socket.clients.values().any(|client| client.follows) {
+        while !socket.clients.values().any(|client| client.follows.is_some()) {
             socket.take_turn(letters);
         }
-        let state = |_| Reply::parameters(Some(json!({"letters": "x".repeat(1_000_000)})));
+        let state = |_| Some(Reply::parameters(Some(json!({"letters": "x".repeat(1_000_000)}))));
         while socket.clients.len() == 2 {
-            socket.tell_followers(state);
+            socket.tell_followers(Follows::States, state);
             other.write_all(ASK).unwrap();
             assert_eq!(message(&mut socket, &other).as_deref(), Some(ANSWER));
         }
-        assert!(socket.clients.values().all(|client| !client.follows));
+        assert!(socket.clients.values().all(|client| client.follows.is_none()));
     }
 
     #[test]
@@ -309,7 +323,7 @@ mod tests {
         let (_directory, mut socket) = socket();
         let mut chance = Random::new(1, 0);
         let mut good = connect(&socket);
-        for _ in 0..2000 {
+        for _ in 0..10_000 {
             let mut bytes: Vec<u8> = [ASK, b"{\"method\":1}\0", b"[]\0", b"{\"a\":{\"b\":[\0"].concat();
             let by = chance.below(bytes.len());
             bytes.rotate_left(by);

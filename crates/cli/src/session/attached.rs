@@ -5,6 +5,7 @@ use super::command_cpu::CommandCpu;
 use super::sources::{Attached, Choice, attach_running};
 use super::watch::Watch;
 use super::{Ended, SessionRequest, actuators, guard, nested, own_processes, processes_of, recover};
+use crate::commands::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_binding::actuators::Actuators;
 use corewise_core::engine::Engine;
@@ -24,24 +25,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// The targets that a user names; each is an application.
-#[derive(Debug, Default)]
-pub struct Targets {
-    /// Processes.
-    pub pids: Vec<u32>,
-    /// Control groups, by directory or path.
-    pub groups: Vec<String>,
-    /// Units of systemd.
-    pub units: Vec<String>,
-}
-
-impl Targets {
-    /// Returns whether there are no targets.
-    pub fn is_empty(&self) -> bool {
-        self.pids.is_empty() && self.groups.is_empty() && self.units.is_empty()
-    }
-}
 
 /// A target that has been checked.
 pub(super) enum Attachable {

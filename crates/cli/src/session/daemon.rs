@@ -1,16 +1,18 @@
 //! A daemon's session: running and coming processes are watched and placed until it is asked to end.
 
-use super::attached::{Attachable, Targets, look_to_watch};
+use super::attached::{Attachable, look_to_watch};
 use super::sources::{Attached, Choice, attach_running};
 use super::watch::guarding;
 use super::{SessionRequest, actuators, guard, own_processes, processes_of, recover};
+use crate::commands::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_core::engine::Engine;
-use corewise_core::observe::Input;
+use corewise_core::observe::{Input, Target};
 use corewise_core::plan::Action;
 use corewise_core::report::Sources;
 use corewise_core::world::control_loop;
-use corewise_live::{Consent, Ends, LiveWorld, Onlooker, Parts};
+use corewise_discovery::Root;
+use corewise_live::{Application, Consent, Ends, LiveWorld, Onlooker, Parts};
 use corewise_sys::signals::Signals;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +25,7 @@ const OF_SAMPLES: f64 = 0.2;
 /// sources and notes when everything is ready. Everything is given back at the end.
 pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     mut request: SessionRequest,
-    targets: &Targets,
+    named: &Targets,
     consent: Box<dyn Consent>,
     open: impl FnOnce(Sources, Vec<String>) -> Result<(Box<dyn Onlooker>, See)>,
 ) -> Result<()> {
@@ -37,8 +39,11 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     request.config.mitigations.spin &= guardian.is_some();
     request.config.mitigations.turns &= guardian.is_some();
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
-    let targets = look_to_watch(targets, &own, &mut notes)?;
-    let roots = targets.iter().map(Attachable::root).collect();
+    let targets = look_to_watch(named, &own, &mut notes)?;
+    // What clients name later, and without targets also what comes from elsewhere, such as another login.
+    let others = Root::Others { all: named.is_empty() };
+    let roots = targets.iter().map(Attachable::root).chain([others]).collect();
+    let others = Application::new(Target::Others, "others", 0);
     let machine = request.machine.model()?;
     let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
     let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
@@ -51,7 +56,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     let (work, board) = if request.act { guarding(&request.config, &mut notes) } else { (None, None) };
     let board = Rc::new(RefCell::new(board));
     let parts = Parts {
-        applications: targets.iter().map(Attachable::application).collect(),
+        applications: targets.iter().map(Attachable::application).chain([others]).collect(),
         ends: Ends::OnRequest,
         discovery,
         counters,

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The `corewise` command. It knows nothing of those of other tests: it has a runtime directory of its own.
+/// The `corewise` command. It knows nothing of those of other tests: it has a runtime directory of its own,
+/// and no daemon.
 pub fn corewise() -> Command {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
@@ -21,7 +22,7 @@ pub fn corewise() -> Command {
     std::fs::create_dir_all(&runtime).unwrap();
     std::fs::set_permissions(&runtime, Permissions::from_mode(0o700)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_corewise"));
-    command.env("XDG_RUNTIME_DIR", runtime);
+    command.env("COREWISE_SOCKET", runtime.join("no-daemon")).env("XDG_RUNTIME_DIR", runtime);
     command
 }
 

@@ -12,21 +12,27 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// A daemon of one program, which PE 0 is the fast one for.
-struct Daemon {
+pub struct Daemon {
     process: Running,
     directory: TempDir,
 }
 
 impl Daemon {
-    fn start(pid: u32) -> Daemon {
+    pub fn start(pid: u32) -> Daemon {
         Daemon::start_with(pid, "")
     }
 
     fn start_with(pid: u32, rules: &str) -> Daemon {
+        Daemon::start_as(pid, rules, &[])
+    }
+
+    /// A daemon that may be asked by others.
+    pub fn start_as(pid: u32, rules: &str, options: &[&str]) -> Daemon {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("rules.toml"), rules).unwrap();
         let mut daemon = corewise();
         daemon.args(["daemon", &pid.to_string(), "--interval", "100ms", "--policy", "mintlp", "--fast", "0"]);
+        daemon.args(options);
         daemon.arg("--socket").arg(directory.path().join("socket"));
         daemon.arg("--config-dir").arg(directory.path());
         let mut child = daemon.stderr(Stdio::piped()).spawn().unwrap();
@@ -35,7 +41,7 @@ impl Daemon {
         Daemon { process: Running(child), directory }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
 
@@ -59,7 +65,7 @@ fn ask(socket: &Path, arguments: &[&str]) -> std::process::Output {
     corewise().arg("status").args(arguments).arg("--socket").arg(socket).output().unwrap()
 }
 
-fn answer(socket: &Path, arguments: &[&str]) -> Value {
+pub fn answer(socket: &Path, arguments: &[&str]) -> Value {
     let output = ask(socket, &[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -188,5 +194,5 @@ fn asking_where_no_daemon_is_or_about_no_process_is_a_clear_error() {
     let daemon = Daemon::start(program.pid());
     let output = ask(&daemon.socket(), &["1"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && said.contains("NoSuchProcess"), "{said}");
+    assert!(output.status.code() == Some(1) && said.contains("there is no process 1,"), "{said}");
 }

@@ -1,5 +1,6 @@
 //! The command on real threads of this machine.
 
+mod announced;
 mod applications;
 mod attach;
 mod common;

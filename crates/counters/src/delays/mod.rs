@@ -117,6 +117,16 @@ impl DelayMeter {
         }
     }
 
+    /// Returns whether a process is read.
+    pub fn is_watched(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
+    /// Reads a process no more.
+    pub fn leave(&mut self, pid: u32) {
+        self.kept_open -= self.processes.remove(&pid).map_or(0, |process| process.kept_open());
+    }
+
     /// Takes note of how the idle threads of a process wait, and whether that was changed.
     pub fn set_waits(&mut self, pid: u32, waits: IdleWaits, are_changed: bool) {
         if let Some(process) = self.processes.get_mut(&pid) {

@@ -5,7 +5,7 @@ use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
 use corewise_core::top::Top;
-use corewise_live::Onlooker;
+use corewise_live::{Onlooker, Trees};
 use corewise_render::terminal::live::LiveTerminal;
 use corewise_render::top::{About, Effect, Screen, draw};
 use corewise_sys::signals::stop_by_number;
@@ -160,7 +160,7 @@ impl Onlooker for Looker {
         self.display.borrow().due_within()
     }
 
-    fn take_turn(&mut self) -> bool {
+    fn take_turn(&mut self, _: &mut dyn Trees) -> bool {
         self.display.borrow_mut().take_turn()
     }
 }

@@ -1,9 +1,9 @@
 //! `corewise top`: a live display of who runs where, and why.
 
 use super::replay::PLACEMENT_ALONE;
-use super::{PolicyOptions, SourceOptions, ThisMachine, start_patiently};
+use super::{PolicyOptions, SourceOptions, Targets, ThisMachine, start_patiently};
 use crate::recording_file;
-use crate::session::attached::{self, Targets};
+use crate::session::attached;
 use crate::session::team_size::Teams;
 use crate::session::{Machine, SessionRequest};
 use anyhow::{Result, bail};
@@ -40,20 +40,12 @@ const COLUMNS: u16 = 120;
 /// shows what that policy would do. Without targets it shows all programs of this user, and to root all of
 /// the machine. Press ? for help.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("targets").multiple(true).conflicts_with("replay")))]
 pub struct Top {
-    /// Only these processes and their descendants
-    #[arg(value_name = "PID", value_delimiter = ',', group = "targets")]
-    pids: Vec<u32>,
-    /// Only the processes of a control group (version 2) and its descendants; its directory, or its path as
-    /// in /proc/PID/cgroup
-    #[arg(long, value_name = "PATH", group = "targets")]
-    cgroup: Vec<String>,
-    /// Only a running systemd unit (NAME.service, NAME.scope, NAME.slice)
-    #[arg(long, value_name = "NAME", group = "targets")]
-    unit: Vec<String>,
+    /// Without any, all programs
+    #[command(flatten)]
+    targets: Targets,
     /// Show a recording by `corewise run --record` instead, at its own speed
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "targets")]
     replay: Option<PathBuf>,
     /// Print one screen as text and end: after one interval, or at the end of a recording
     #[arg(long)]
@@ -105,7 +97,7 @@ impl Top {
     }
 
     fn watch(self, look: Look) -> Result<()> {
-        let targets = Targets { pids: self.pids, groups: self.cgroup, units: self.unit };
+        let targets = self.targets;
         let what = match (targets.is_empty(), nix::unistd::geteuid().is_root()) {
             (true, true) => "all of this machine",
             (true, false) => "all of this user",

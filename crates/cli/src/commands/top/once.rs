@@ -5,7 +5,7 @@ use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
 use corewise_core::top::Top;
-use corewise_live::Onlooker;
+use corewise_live::{Onlooker, Trees};
 use corewise_render::terminal::live;
 use corewise_render::top::{About, Screen, text};
 use std::cell::{Cell, RefCell};
@@ -47,7 +47,7 @@ impl Onlooker for Once {
         None
     }
 
-    fn take_turn(&mut self) -> bool {
+    fn take_turn(&mut self, _: &mut dyn Trees) -> bool {
         self.0.get()
     }
 }

@@ -1,0 +1,153 @@
+//! What the daemon has done lately, for those who want to be told as it happens.
+//!
+//! An event is a fact, not a plan: it is told when the outcome of a change is known. It belongs to the user
+//! of its process at that moment, as process IDs are used again.
+
+use super::socket::Peer;
+use corewise_core::plan::{Change, Outcome, OutcomeKind};
+use corewise_core::top::Top;
+use corewise_sys::proc::Proc;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+use varlink::Reply;
+
+/// The number of events that are kept for those who ask later.
+const KEPT_MAX: usize = 256;
+
+/// An event, and whose it is.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// The user whose process it is about; `None`: root's alone.
+    uid: Option<u32>,
+    told: Value,
+}
+
+/// The latest events.
+#[derive(Debug, Default)]
+pub struct Events {
+    kept: VecDeque<Event>,
+    /// Those that were not told yet.
+    news: Vec<Event>,
+    /// What the guards had found before.
+    findings: Vec<String>,
+}
+
+impl Event {
+    fn new(uid: Option<u32>, what: &str, mut told: Value) -> Event {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        told["what"] = what.into();
+        told["time"] = now.as_secs_f64().into();
+        Event { uid, told }
+    }
+
+    fn is_told(&self, peer: Peer) -> bool {
+        peer.uid == 0 || self.uid == Some(peer.uid)
+    }
+}
+
+/// Returns the events of these that a peer is told, as a reply; `None` if there are none.
+pub fn reply<'a>(events: impl IntoIterator<Item = &'a Event>, peer: Peer, continues: bool) -> Option<Reply> {
+    let told = events.into_iter().filter(|event| event.is_told(peer)).map(|event| event.told.clone());
+    let told: Vec<Value> = told.collect();
+    let parameters = Some(json!({"events": told}));
+    (!told.is_empty()).then_some(Reply { continues: continues.then_some(true), error: None, parameters })
+}
+
+impl Events {
+    /// Something happened to a process.
+    pub fn add_of_process(&mut self, pid: u32, what: &str, told: Value) {
+        self.add(Event::new(Proc::own().owner(pid).ok(), what, told));
+    }
+
+    /// Something happened to the daemon itself.
+    pub fn add_of_daemon(&mut self, what: &str, text: &str) {
+        let own = nix::unistd::geteuid().as_raw();
+        self.add(Event::new(Some(own), what, json!({"text": text})));
+    }
+
+    fn add(&mut self, event: Event) {
+        self.news.push(event);
+    }
+
+    /// Takes in a round of the loop, after `top` has.
+    pub fn take(&mut self, outcomes: &[Outcome], top: &Top) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.result == OutcomeKind::Done) {
+            let Some(thread) = top.threads.get(&outcome.thread) else { continue };
+            let mut decided = thread.decisions.iter().rev();
+            let reason = decided.find(|decided| decided.change == outcome.change).map(|found| &found.reason);
+            let (what, text) = words(&outcome.change);
+            let told = json!({
+                "pid": thread.pid,
+                "tid": outcome.thread.tid,
+                "name": thread.name,
+                "text": text,
+                "reason": reason.map_or("", |reason| &**reason),
+            });
+            self.add_of_process(thread.pid, what, told);
+        }
+        for finding in &top.policy.findings {
+            if !self.findings.contains(finding) {
+                self.add_of_daemon("found", finding);
+            }
+        }
+        self.findings.clone_from(&top.policy.findings);
+    }
+
+    /// Returns the latest that were told.
+    pub fn kept(&self) -> impl Iterator<Item = &Event> {
+        self.kept.iter()
+    }
+
+    /// Returns those since the last call, to be told now. Who asks later finds them among the others.
+    pub fn take_news(&mut self) -> Vec<Event> {
+        let news = std::mem::take(&mut self.news);
+        self.kept.extend(news.iter().cloned());
+        self.kept.drain(..self.kept.len().saturating_sub(KEPT_MAX));
+        news
+    }
+}
+
+/// What an event is called, and what it says.
+fn words(change: &Change) -> (&'static str, String) {
+    match change {
+        Change::Bind(pes) => ("placed", format!("PEs {pes}")),
+        Change::Free => ("freed", "the PEs that its user permits".to_owned()),
+        Change::Set(setting) => ("changed", setting.to_string()),
+        Change::Reset(kind) => ("reset", kind.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::plan::{Setting, SettingKind};
+
+    #[test]
+    fn users_are_told_of_their_processes_and_the_oldest_events_are_forgotten() {
+        let mut events = Events::default();
+        let uid = nix::unistd::geteuid().as_raw();
+        for number in 0..2 * KEPT_MAX {
+            events.add_of_process(std::process::id(), "placed", json!({"text": number.to_string()}));
+        }
+        events.add_of_process(u32::MAX, "placed", json!({"text": "of nobody"}));
+        assert_eq!(events.kept().count(), 0, "they are told first");
+        assert_eq!(events.take_news().len(), 2 * KEPT_MAX + 1);
+        assert_eq!((events.kept().count(), events.take_news().len()), (KEPT_MAX, 0));
+        let count = |uid| {
+            let reply = reply(events.kept(), Peer { uid, pid: 0 }, false);
+            reply.map_or(0, |reply| reply.parameters.unwrap()["events"].as_array().unwrap().len())
+        };
+        let own = if uid == 0 { KEPT_MAX } else { KEPT_MAX - 1 };
+        assert_eq!((count(0), count(uid), count(uid + 1)), (KEPT_MAX, own, 0));
+    }
+
+    #[test]
+    fn every_change_has_its_words() {
+        let of = |change| words(&change).0;
+        assert_eq!(of(Change::Bind("0".parse().unwrap())), "placed");
+        assert_eq!(of(Change::Free), "freed");
+        assert_eq!(words(&Change::Set(Setting::SpinCount(7))), ("changed", "spin count: 7".to_owned()));
+        assert_eq!(of(Change::Reset(SettingKind::Turns)), "reset");
+    }
+}

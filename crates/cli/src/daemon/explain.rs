@@ -1,0 +1,55 @@
+//! `Explain`: what the daemon does with one process, and why.
+
+use super::Known;
+use super::replies::{self, NAME, Owners, failure, invalid, without_unknown};
+use super::socket::Peer;
+use corewise_core::top::ThreadState;
+use corewise_live::Where;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use varlink::Reply;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    pid: u32,
+}
+
+/// Explains a process.
+pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
+    let Ok(Named { pid }) = serde_json::from_value(parameters) else { return invalid("pid") };
+    let top = &known.top;
+    let are_told = Owners::default().are_told(peer, pid);
+    let threads: Vec<_> = top.threads.iter().filter(|(_, of)| of.pid == pid && are_told).collect();
+    let Some((_, first)) = threads.first() else {
+        return failure(NAME, "NoSuchProcess", json!({"pid": pid}));
+    };
+    let found = known.consents.borrow_mut().found(pid).clone();
+    let application = top.applications.get(&first.app);
+    let is_left = found.place == Where::Nowhere;
+    let among = if let Where::Among(pes) = &found.place { Some(pes.to_string()) } else { None };
+    let threads_told = threads.iter().map(|(id, thread)| replies::thread(top, id, thread));
+    let parameters = json!({
+        "pid": pid,
+        "program": top.program_of(first),
+        "executed_by": application.and_then(|of| of.executed_by.as_ref()),
+        "class": application.and_then(|of| of.class),
+        "rule": found.rule,
+        "placed_among": among,
+        "left_alone": is_left.then(|| found.why_not.unwrap_or("the rule says so")),
+        "waits_may_change": found.waits,
+        "waits": waits(threads.iter().map(|(_, thread)| *thread)),
+        "nothing_to_gain": top.policy.nothing_to_gain,
+        "findings": top.policy.findings,
+        "threads": threads_told.collect::<Vec<_>>(),
+    });
+    Reply::parameters(Some(without_unknown(parameters)))
+}
+
+/// Returns how the threads of a process are treated apart from where they run, each setting once.
+fn waits<'a>(threads: impl Iterator<Item = &'a ThreadState>) -> Vec<String> {
+    let settings: BTreeMap<&str, &str> =
+        threads.flat_map(|thread| &thread.settings).map(|(words, reason)| (&**words, &**reason)).collect();
+    settings.into_iter().map(|(words, reason)| format!("{words} ({reason})")).collect()
+}
