@@ -83,8 +83,8 @@ impl Entries {
             return Err(refused(format!("{} applications, {ROOTS_MAX} at most", options.roots.len())));
         }
         let map = |name, size| bpf::map(object, name, size).map_err(refused);
-        let name = |root: &Root| match root {
-            Root::Process(pid) => options.proc.program_name(*pid),
+        let pid = |root: &Root| match root {
+            Root::Process(pid) => Some(*pid),
             Root::ChildrenOf(_) | Root::Group(_) => None,
         };
         let mut entries = Entries {
@@ -93,7 +93,7 @@ impl Entries {
             general: General::map(&map("general", size_of::<RawGeneral>())?).map_err(DiscoveryError::bpf)?,
             free: map("free_apps", size_of::<u32>())?,
             programs: map("programs", size_of::<u32>())?,
-            applications: Applications::new(options.extent, options.roots.iter().map(name)),
+            applications: Applications::new(options.extent, &options.proc, options.roots.iter().map(pid)),
             entries: HashMap::new(),
             counted: BTreeMap::new(),
             listed: Vec::new(),
@@ -167,7 +167,7 @@ impl Entries {
 
     /// Returns the application after a program was executed.
     fn executed(&mut self, executor: AppId, name: &str, pid: u32, now: Instant) -> AppId {
-        let app = self.applications.executed(executor, name, pid, now);
+        let app = self.applications.executed(&self.proc, executor, name, pid, now);
         self.forget();
         app
     }

@@ -150,8 +150,8 @@ impl Poll {
             Root::Process(pid) => Some((pid, app)),
             Root::ChildrenOf(_) | Root::Group(_) => None,
         };
-        let name = |root: &Root| match root {
-            Root::Process(pid) => options.proc.program_name(*pid),
+        let pid = |root: &Root| match root {
+            Root::Process(pid) => Some(*pid),
             Root::ChildrenOf(_) | Root::Group(_) => None,
         };
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
@@ -161,7 +161,7 @@ impl Poll {
             listed: HashSet::new(),
             groups: options.groups(),
             members: options.roots().filter_map(running).collect(),
-            applications: Applications::new(options.extent, options.roots.iter().map(name)),
+            applications: Applications::new(options.extent, &options.proc, options.roots.iter().map(pid)),
             unsettled: Vec::new(),
             tallies: BTreeMap::new(),
             reported: None,

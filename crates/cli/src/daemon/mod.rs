@@ -6,11 +6,13 @@
 //! onlooker of the world, and [`interface`] answers from the [`Top`] that the loop keeps up to date. So no
 //! lock can be held and no state can be half new; in return each turn does a bounded amount of work.
 //!
-//! Limits. One policy for all programs.
+//! Which policy places a program, and whether it is placed at all, is in the rules ([`consent`]).
 
 pub mod client;
 pub mod consent;
 mod interface;
+mod power;
+mod reserved;
 mod socket;
 
 use anyhow::Result;
