@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The rules in force, and what follows from them for the processes that were looked at.
 pub struct Consents {
@@ -26,7 +27,11 @@ pub struct Consents {
     reserved: Reserved,
     /// What says that the machine saves power, if that matters.
     saving: Option<String>,
+    looked: Instant,
 }
+
+/// How often it is looked at what others decide: some firmware is slow to tell its profile.
+const LOOKED_WITHIN: Duration = Duration::from_secs(1);
 
 struct Found {
     place: Where,
@@ -45,7 +50,8 @@ impl Consents {
     pub fn read(directories: Vec<PathBuf>, machine: Topology) -> Result<Consents, RuleErrors> {
         let rules = rules_files::read(&directories)?;
         let (found, reserved) = (HashMap::new(), Reserved::default());
-        let mut consents = Consents { directories, rules, machine, found, reserved, saving: None };
+        let (saving, looked) = (None, Instant::now());
+        let mut consents = Consents { directories, rules, machine, found, reserved, saving, looked };
         consents.look_at(Path::new("/"));
         Ok(consents)
     }
@@ -59,11 +65,13 @@ impl Consents {
     pub fn reload(&mut self) -> Result<usize, RuleErrors> {
         self.rules = rules_files::read(&self.directories)?;
         self.found.clear();
+        self.look_at(Path::new("/"));
         Ok(self.rules.rules.len())
     }
 
     /// Looks at what others decide for the whole machine.
     fn look_at(&mut self, root: &Path) {
+        self.looked = Instant::now();
         self.reserved = Reserved::read(root);
         let matters = self.rules.daemon.power_saver.unwrap_or_default() == PowerSaver::LeaveAlone;
         self.saving = if matters { power::saving(root) } else { None };
@@ -120,7 +128,9 @@ pub struct Shared(pub Rc<RefCell<Consents>>);
 impl Consent for Shared {
     fn begin(&mut self) -> CpuSet {
         let mut consents = self.0.borrow_mut();
-        consents.look_at(Path::new("/"));
+        if consents.looked.elapsed() >= LOOKED_WITHIN {
+            consents.look_at(Path::new("/"));
+        }
         consents.reserved.pes()
     }
 
