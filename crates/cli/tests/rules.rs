@@ -60,7 +60,8 @@ fn what_applies_to_a_process_is_explained() {
         directory.path(),
         "rules.toml",
         "[[rule]]\nname = 'elsewhere'\nmatch.exe = '/nowhere/*'\nleave-alone = true\n\
-         [[rule]]\nname = 'here'\nmatch = { name = 'sleep', exe = '/*' }\npes = '0'\nwaits = 'spin'\npolicy = 'none'\nguard = 'off'\n\
+         [[rule]]\nname = 'here'\nmatch = { name = 'sleep', exe = '/*' }\npes = '0'\nwaits = 'spin'\n\
+         policy = 'none'\nguard = 'off'\n\
          [[rule]]\nname = 'all'\nmatch.user = '*'\n",
     );
     let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();

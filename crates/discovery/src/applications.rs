@@ -15,10 +15,10 @@
 //! depends on which programs there are, not on how often they are started, and an application keeps its
 //! [`AppId`] when its program is started again.
 //!
-//! With [`Extent::Unit`], a service, container or desktop application ([`service_of`]) is one application, with
-//! everything that runs in it: it is what people start, stop and name. Where people start programs one by one,
-//! in sessions and terminals, and where there are no units, each program is one as above. Which unit a process
-//! is in is read when it executes a program, as service managers move it before.
+//! With [`Extent::Unit`], a service, container or desktop application ([`service_of`]) is one application,
+//! with everything that runs in it: it is what people start, stop and name. Where people start programs one
+//! by one, in sessions and terminals, and where there are no units, each program is one as above. Which unit
+//! a process is in is read when it executes a program, as service managers move it before.
 //!
 //! At most [`APPLICATIONS_MAX`] are known at once. When there are as many, the one that ended first is
 //! forgotten; if none has ended, a program belongs to the application that executes it.

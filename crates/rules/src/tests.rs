@@ -51,7 +51,8 @@ fn name_of_match(rules: &Rules) -> Option<&str> {
 fn every_key_is_understood() {
     let rules = sound(
         "[daemon]\npolicy = 'pa:turn=500ms'\ninterval = '250ms'\nguard = 'off'\nwaits = 'spin'\n\
-         watch = 'matched'\napplications = 'program'\npower-saver = 'ignore'\n[[rule]]\nname = 'a'\nmatch = { name = 'x', exe = ['y', '/z/*'], \
+         watch = 'matched'\napplications = 'program'\npower-saver = 'ignore'\n\
+         [[rule]]\nname = 'a'\nmatch = { name = 'x', exe = ['y', '/z/*'], \
          build-id = 'ab*', unit = 'u.service', user = 'me', cgroup = '/c' }\nleave-alone = true\n\
          [[rule]]\nname = 'b'\nmatch.user = '*'\nkinds = ['slow', 'mid1']\nwaits = 'turns'\n\
          [[rule]]\nname = 'c'\n[rule.match]\nuser = '*'\n\

@@ -185,11 +185,11 @@ pub fn units_of(path: &str) -> Vec<&str> {
 }
 
 /// Returns the service, container or desktop application that a group is in, by its path: the innermost one.
-/// `None` of the groups in which people start programs one by one: sessions, terminals, and everything without
-/// a unit.
+/// `None` of the groups in which people start programs one by one: sessions, terminals, and everything
+/// without a unit.
 ///
-/// Known are the units of systemd, and the groups that docker, podman, containerd, CRI-O and LXC make with and
-/// without systemd. The ID of a container is shortened to twelve digits, as `docker ps` does.
+/// Known are the units of systemd, and the groups that docker, podman, containerd, CRI-O and LXC make with
+/// and without systemd. The ID of a container is shortened to twelve digits, as `docker ps` does.
 pub fn service_of(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     for (depth, part) in parts.iter().enumerate().rev() {
@@ -281,7 +281,7 @@ mod tests {
             ("/docker/ID", Some("0123456789ab")),
             ("/machine.slice/libpod-ID.scope/container", Some("libpod-0123456789ab.scope")),
             (
-                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice/cri-containerd-ID.scope",
+                "/kubepods.slice/kubepods-besteffort-pod1_2.slice/cri-containerd-ID.scope",
                 Some("cri-containerd-0123456789ab.scope"),
             ),
             ("/kubepods/burstable/pod1-2/ID", Some("0123456789ab")),

@@ -3,8 +3,8 @@
 //! Problem: on a laptop that saves power, programs belong where the kernel puts them for that, not on the
 //! fastest PEs. Approach: what the kernel shows, not what a manager keeps in a file of its own:
 //! power-profiles-daemon, tuned and TLP all set the platform's profile or the processors' preference, and a
-//! manager that was removed leaves its file behind. Limits: the preference is read of one PE only, as managers
-//! set that of all. A machine that has neither file saves no power, as far as is known.
+//! manager that was removed leaves its file behind. Limits: the preference is read of one PE only, as
+//! managers set that of all. A machine that has neither file saves no power, as far as is known.
 
 use std::path::Path;
 

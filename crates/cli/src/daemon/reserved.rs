@@ -1,12 +1,12 @@
 //! PEs that are reserved: somebody else decides what runs there.
 //!
 //! Problem: an isolated PE is kept free of everything but what is put there on purpose, and kubelet gives a
-//! container PEs of its own, although the kernel lets all others run there, too. Binding a thread to such a PE
-//! takes away what was promised. Approach: the kernel lists isolated PEs (`isolcpus`, isolated partitions of
-//! cpusets), and kubelet's static CPU manager keeps in a file which PEs it has given away.
+//! container PEs of its own, although the kernel lets all others run there, too. Binding a thread to such a
+//! PE takes away what was promised. Approach: the kernel lists isolated PEs (`isolcpus`, isolated partitions
+//! of cpusets), and kubelet's static CPU manager keeps in a file which PEs it has given away.
 //!
-//! Limits: other managers that pin what they start are known only by the masks of their threads, which are left
-//! alone anyway.
+//! Limits: other managers that pin what they start are known only by the masks of their threads, which are
+//! left alone anyway.
 
 use corewise_core::cpuset::CpuSet;
 use serde_json::Value;
@@ -23,7 +23,8 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Reads which PEs are reserved now; `root` is that of the file system. What cannot be read reserves none.
+    /// Reads which PEs are reserved now; `root` is that of the file system. What cannot be read reserves
+    /// none.
     pub fn read(root: &Path) -> Reserved {
         let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
         let isolated = read("sys/devices/system/cpu/isolated").and_then(|text| text.trim().parse().ok());

@@ -1,8 +1,8 @@
 //! Several policies side by side, as rules say.
 //!
-//! Problem: one program needs its sequential phases on fast PEs, another one its floating-point threads apart,
-//! and a third must stay where Linux puts it, all on one machine at the same time. A policy considers one
-//! principle only, and knows nothing of other policies.
+//! Problem: one program needs its sequential phases on fast PEs, another one its floating-point threads
+//! apart, and a third must stay where Linux puts it, all on one machine at the same time. A policy considers
+//! one principle only, and knows nothing of other policies.
 //!
 //! Approach: each thread carries what rules say about it ([`Treatment`](crate::observe::Treatment)), also
 //! which policy places it; all others are placed by the run's own. A policy is made when the first thread
@@ -13,9 +13,9 @@
 //! - Each sees all threads and applications, but only those that it places are placeable. The others are load
 //!   that is there, with the PEs to which they are bound.
 //! - Each bound thread that wants a PE *holds* one of its mask that no other thread holds: the one that it
-//!   held before, or where it ran last. A policy may use the PEs that the threads of earlier ones do not hold;
-//!   if there are none, all. This is how corewise treats the PEs of other runs, too, and it needs no word
-//!   about other policies in any of them.
+//!   held before, or where it ran last. A policy may use the PEs that the threads of earlier ones do not
+//!   hold; if there are none, all. This is how corewise treats the PEs of other runs, too, and it needs no
+//!   word about other policies in any of them.
 //!
 //! So an earlier policy decides as if it were alone, no later one can push it aside, and nothing goes in
 //! circles. A policy is asked when it would be without the others: at the interval, at events that it
@@ -24,11 +24,11 @@
 //! Source: ours; the order is that of rules, the PEs left over are the engine's treatment of
 //! [`taken`](crate::observe::Observation::taken) ones.
 //!
-//! Limits: it cannot weigh two policies: if the first holds all fast PEs, the second has none, however much it
-//! would gain there. A mask of a later policy excludes PEs only as long as an earlier one's threads want them,
-//! so it may change with them. If any policy wants to be asked early ([`Policy::due`]), all are. What a policy
-//! requires of the machine ([`Needs::required`]) is told for the run's own only; without it the others bind
-//! nothing.
+//! Limits: it cannot weigh two policies: if the first holds all fast PEs, the second has none, however much
+//! it would gain there. A mask of a later policy excludes PEs only as long as an earlier one's threads want
+//! them, so it may change with them. If any policy wants to be asked early ([`Policy::due`]), all are. What a
+//! policy requires of the machine ([`Needs::required`]) is told for the run's own only; without it the others
+//! bind nothing.
 
 use super::{Cause, EventKind, Needs, Policy, Scene, Subject, build};
 use crate::cpuset::CpuSet;
