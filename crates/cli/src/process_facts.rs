@@ -11,9 +11,7 @@ use nix::unistd::{Uid, User};
 pub fn of(proc: &Proc, pid: u32, wants_build_id: bool) -> Facts {
     let exe = proc.program(pid).ok().map(|path| path.to_string_lossy().into_owned());
     let groups = proc.control_groups(pid).ok();
-    // Where only version 1 is mounted, systemd has a hierarchy of its own.
-    let systemds = || Some(groups.as_ref()?.all().find(|(name, _)| *name == "name=systemd")?.1);
-    let cgroup = groups.as_ref().and_then(|groups| groups.unified()).or_else(systemds);
+    let cgroup = groups.as_ref().and_then(|groups| groups.of_systemd());
     let units = cgroup.map(|path| cgroup::units_of(path).into_iter().map(str::to_owned).collect());
     let uid = effective_user(proc, pid);
     Facts {

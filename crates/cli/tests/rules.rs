@@ -24,7 +24,7 @@ fn write(directory: &Path, file: &str, text: &str) -> String {
 fn the_example_is_sound_and_so_is_that_of_the_page() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let output = rules(&["check", &format!("{root}/contrib/rules.toml")]);
-    assert_eq!(lines(&output.stdout), "4 rules, no errors\n", "{output:?}");
+    assert_eq!(lines(&output.stdout), "6 rules, no errors\n", "{output:?}");
     let page = std::fs::read_to_string(format!("{root}/docs/rules.md")).unwrap();
     let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -61,6 +61,7 @@ fn what_applies_to_a_process_is_explained() {
         "rules.toml",
         "[[rule]]\nname = 'elsewhere'\nmatch.exe = '/nowhere/*'\nleave-alone = true\n\
          [[rule]]\nname = 'here'\nmatch = { name = 'sleep', exe = '/*' }\npes = '0'\nwaits = 'spin'\n\
+         policy = 'none'\nguard = 'off'\n\
          [[rule]]\nname = 'all'\nmatch.user = '*'\n",
     );
     let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
@@ -71,6 +72,8 @@ fn what_applies_to_a_process_is_explained() {
     sleeper.wait().unwrap();
     let shown = lines(&shown.stdout);
     let place = format!("{path}:5:1");
+    let row = |words: &[&str]| shown.lines().any(|line| line.split_whitespace().eq(words.iter().copied()));
+    assert!(row(&["policy", "none"]) && row(&["guard", "off"]), "{shown}");
     for part in [&format!("process {pid}\n"), "not `/nowhere/*`", &place, "what applies, by `here`", "spin"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -79,6 +82,7 @@ fn what_applies_to_a_process_is_explained() {
     assert_eq!(json["facts"]["name"], "sleep");
     assert_eq!((&json["rule"], &json["watched"]), (&"here".into(), &true.into()));
     assert_eq!(json["settings"]["waits"], "spin");
+    assert_eq!((&json["settings"]["policy"], &json["settings"]["guard"]), (&"none".into(), &false.into()));
     assert_eq!(json["settings"]["pes"]["list"], "0");
     assert_eq!(json["rules"][1]["mismatch"], serde_json::Value::Null);
     // It has ended and was waited for.

@@ -30,7 +30,7 @@ use crate::guard::{BACK, Findings, Guard};
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
 use crate::observe::{
-    CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading,
+    CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading, Treatment,
 };
 use crate::own_cost::OwnCost;
 use crate::plan::{Action, Change, Placement, SettingKind};
@@ -280,7 +280,8 @@ impl Engine {
     /// Returns a thread that the policy wants bound, if a guard is to measure what that gains. Threads that
     /// have their own PEs only because their program takes turns do not count.
     pub fn guarded(&self) -> Option<ThreadId> {
-        self.guard.as_ref().and_then(|_| self.intended.bound.keys().min().copied())
+        let guarded = self.intended.bound.keys().filter(|thread| self.intake.is_guarded(**thread));
+        self.guard.as_ref().and_then(|_| guarded.min().copied())
     }
 
     /// Returns the last FPU class of a thread. For a thread that ended in the last step, this is the class
@@ -338,7 +339,9 @@ impl Engine {
             drop_invalid(&mut self.intended, &self.intake);
         }
         if let Some(guard) = &mut self.guard {
-            guard.take(now, &observation.threads, !self.intended.bound.is_empty());
+            let guarded = |reading: &&ThreadReading| Treatment::is_guarded(&reading.treatment);
+            let wanted = self.intended.bound.keys().any(|thread| self.intake.is_guarded(*thread));
+            guard.take(now, observation.threads.iter().filter(guarded), wanted);
         }
         if let (Some(guard), Some(board)) = (&mut self.waits_guard, &observation.board) {
             let (changes, threads) = (self.waits.is_any_changed(), &observation.threads[..]);
@@ -488,8 +491,10 @@ impl Engine {
         }
         let mut wanted = self.intended.clone();
         if !is_placed {
-            wanted.bound.clear();
-            wanted.settings.retain(|(_, kind), _| *kind != SettingKind::Weight);
+            let known = &self.intake;
+            wanted.bound.retain(|thread, _| !known.is_guarded(*thread));
+            let is_tried = |thread, kind| kind == SettingKind::Weight && known.is_guarded(thread);
+            wanted.settings.retain(|(thread, kind), _| !is_tried(*thread, *kind));
         }
         if !self.are_waits_off() {
             self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);
@@ -501,7 +506,7 @@ impl Engine {
             let reason: Arc<str> = guard.reason().into();
             let mut moves = 0..BINDS_PER_PE_MAX * self.intake.allowed.len();
             for action in actions.split_off(before) {
-                let is_free = action.change == Change::Free;
+                let is_free = action.change == Change::Free && self.intake.is_guarded(action.thread);
                 let back = self.move_back(guard, action.thread).filter(|_| is_free && moves.next().is_some());
                 actions.extend(back);
                 actions.push(if is_free { Action { reason: reason.clone(), ..action } } else { action });

@@ -7,8 +7,10 @@
 //! (Humphries et al., SOSP'21).
 
 mod process;
+mod treatment;
 
 pub use self::process::{IdleWaits, ProcessReading, ProcessTimes};
+pub use self::treatment::Treatment;
 use crate::board::Board;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
@@ -26,7 +28,8 @@ pub struct Observation {
     pub at: Time,
     /// The PEs that are online and allowed for the whole application now.
     pub allowed: CpuSet,
-    /// The PEs to which others, such as another run of corewise, have bound threads.
+    /// The PEs to which others, such as another run of corewise, have bound threads, or that are reserved for
+    /// others.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub taken: CpuSet,
     /// Every living thread, and each ended thread exactly once with its last readings.
@@ -255,6 +258,9 @@ pub struct ThreadReading {
     /// The hints of its runtime library.
     #[serde(default, skip_serializing_if = "Hints::none")]
     pub hints: Hints,
+    /// What rules say about its placement; `None`: it is placed as everything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub treatment: Option<Arc<Treatment>>,
     /// Whether this is its last reading.
     pub ended: bool,
 }
@@ -277,6 +283,7 @@ impl ThreadReading {
             counters: None,
             hints: Hints::default(),
             progress: None,
+            treatment: None,
             ended: false,
         }
     }

@@ -333,6 +333,7 @@ mod tests {
             counters: None,
             progress: None,
             hints: Hints::default(),
+            treatment: None,
             ended: false,
         };
         let then = [

@@ -115,6 +115,9 @@ impl Waits {
 
     /// Takes in a reading. Returns whether other settings are wanted from now on.
     pub fn take(&mut self, reading: &ProcessReading, now: Time) -> bool {
+        if reading.left_alone {
+            return self.processes.remove(&reading.leader).is_some_and(|process| process.is_changed());
+        }
         let (may, process) = (self.may, self.process(reading));
         process.take(reading, may, now)
     }
@@ -184,7 +187,7 @@ impl Waits {
 
     /// Returns whether the waits of any process are changed.
     pub fn is_any_changed(&self) -> bool {
-        self.processes.values().any(|process| matches!(process.state(), State::Short | State::Turns))
+        self.processes.values().any(Process::is_changed)
     }
 
     /// Adds the settings that are wanted.

@@ -78,7 +78,8 @@ fn steps<W: World>(
     engine: &mut Engine,
     watch: &mut impl FnMut(&Input, &[Action], &Engine),
 ) -> Result<(), W::Error> {
-    world.subscribe(&engine.event_kinds());
+    let mut kinds = engine.event_kinds();
+    world.subscribe(&kinds);
     let mut deadline = world.now() + engine.interval();
     loop {
         let wake = world.wait_until(deadline)?;
@@ -110,6 +111,11 @@ fn steps<W: World>(
             engine.guarded().into_iter().for_each(|thread| world.measure(thread));
         }
         watch(&Input::Observation(observation), &actions, engine);
+        // Rules may bring in other policies.
+        if engine.event_kinds() != kinds {
+            kinds = engine.event_kinds();
+            world.subscribe(&kinds);
+        }
         if finished {
             return Ok(());
         }

@@ -106,6 +106,7 @@ impl Run {
             counters: Some(CounterReading::Sample(sample)),
             progress: None,
             hints: Hints::default(),
+            treatment: None,
             ended,
         }
     }
@@ -147,6 +148,7 @@ impl Run {
                     timeslices: None,
                     idle_ns: None,
                     waits: IdleWaits::Adaptable,
+                    left_alone: false,
                     other_gangs: 0,
                 };
                 let name = format!("worker {second}").into();

@@ -15,6 +15,11 @@
 //! depends on which programs there are, not on how often they are started, and an application keeps its
 //! [`AppId`] when its program is started again.
 //!
+//! With [`Extent::Unit`], a service, container or desktop application ([`service_of`]) is one application,
+//! with everything that runs in it: it is what people start, stop and name. Where people start programs one
+//! by one, in sessions and terminals, and where there are no units, each program is one as above. Which unit
+//! a process is in is read when it executes a program, as service managers move it before.
+//!
 //! At most [`APPLICATIONS_MAX`] are known at once. When there are as many, the one that ended first is
 //! forgotten; if none has ended, a program belongs to the application that executes it.
 //!
@@ -24,6 +29,7 @@
 //! et al., CF'10, is the process; ours is wider for programs that consist of many.)
 
 use corewise_core::ids::AppId;
+use corewise_sys::cgroup::service_of;
 use corewise_sys::proc::{Proc, ProcError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,6 +44,8 @@ pub enum Extent {
     /// Each program that is executed is an application.
     #[default]
     Program,
+    /// Each service, container or desktop application is one, and elsewhere each program that is executed.
+    Unit,
     /// Everything below a root is one application.
     Command,
 }
@@ -48,8 +56,9 @@ impl std::str::FromStr for Extent {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "program" => Ok(Extent::Program),
+            "unit" => Ok(Extent::Unit),
             "command" => Ok(Extent::Command),
-            _ => Err(format!("`{text}` is none of program, command")),
+            _ => Err(format!("`{text}` is none of program, unit, command")),
         }
     }
 }
@@ -76,7 +85,7 @@ pub struct ExecutedProgram {
 pub(super) struct Applications {
     extent: Extent,
     known: BTreeMap<AppId, Application>,
-    /// By the application that executes it, and the name.
+    /// By the application that executes it, and the name; those of units by their root.
     by_name: HashMap<(AppId, Arc<str>), AppId>,
     next: AppId,
     /// Forgotten since they were asked for.
@@ -89,6 +98,8 @@ pub(super) struct Applications {
 struct Application {
     /// `None`: a root, of which no program is known.
     name: Option<Arc<str>>,
+    /// The unit that it is, or of a root the one that it is in.
+    unit: Option<Arc<str>>,
     /// `None` of a root.
     program: Option<ExecutedProgram>,
     root: AppId,
@@ -100,10 +111,16 @@ struct Application {
 }
 
 impl Applications {
-    /// Knows only roots, with the names of those that run already.
-    pub fn new(extent: Extent, roots: impl Iterator<Item = Option<String>>) -> Applications {
-        let root = |(app, name): (u32, Option<String>)| {
-            (AppId(app), Application::new(name.map(Into::into), None, AppId(app)))
+    /// Knows only roots, with the names and processes of those that run already.
+    pub fn new(
+        extent: Extent,
+        proc: &Proc,
+        roots: impl Iterator<Item = (Option<String>, Option<u32>)>,
+    ) -> Applications {
+        let root = |(app, (name, pid)): (u32, (Option<String>, Option<u32>))| {
+            let name = name.map(Into::into);
+            let unit = pid.and_then(|pid| unit_of(extent, proc, pid)).map(Into::into);
+            (AppId(app), Application { unit, ..Application::new(name, None, AppId(app)) })
         };
         let known: BTreeMap<AppId, Application> = (0..).zip(roots).map(root).collect();
         Applications {
@@ -118,21 +135,28 @@ impl Applications {
 
     /// Returns whether programs are applications.
     pub fn are_programs(&self) -> bool {
-        self.extent == Extent::Program
+        self.extent != Extent::Command
     }
 
     /// Returns the application of process `pid` after `executor` has executed a program of this name there.
-    pub fn executed(&mut self, executor: AppId, name: &str, pid: u32, now: Instant) -> AppId {
-        let Some(by) = self.known.get_mut(&executor).filter(|_| self.extent == Extent::Program) else {
+    pub fn executed(&mut self, proc: &Proc, executor: AppId, name: &str, pid: u32, now: Instant) -> AppId {
+        let unit = unit_of(self.extent, proc, pid);
+        // A unit is the same one whatever has executed the program.
+        let executor = unit.as_ref().map_or(executor, |_| self.root(executor));
+        let Some(by) = self.known.get_mut(&executor).filter(|_| self.extent != Extent::Command) else {
             return executor;
         };
-        if by.name.is_none() {
+        if unit.is_none() && by.name.is_none() {
             by.name = Some(name.into());
         }
-        if by.name.as_deref() == Some(name) {
+        let is_the_same = match &unit {
+            Some(unit) => by.unit.as_deref() == Some(unit),
+            None => by.name.as_deref() == Some(name),
+        };
+        if is_the_same {
             return executor;
         }
-        let (root, name) = (by.root, Arc::<str>::from(name));
+        let (root, name) = (by.root, Arc::<str>::from(unit.as_deref().unwrap_or(name)));
         if let Some(&app) = self.by_name.get(&(executor, name.clone())) {
             return app;
         }
@@ -145,7 +169,8 @@ impl Applications {
         self.by_name.insert((executor, name.clone()), app);
         let program =
             ExecutedProgram { app, executed_by: executor, root, name: name.clone(), first: pid, since: now };
-        self.known.insert(app, Application::new(Some(name), Some(program), root));
+        let unit = unit.map(Into::into);
+        self.known.insert(app, Application { unit, ..Application::new(Some(name), Some(program), root) });
         app
     }
 
@@ -183,7 +208,7 @@ impl Applications {
         if self.extent == Extent::Command || self.name(app).is_none() && proc.is_fork(pid, parent) {
             return app;
         }
-        proc.program_name(pid).map_or(app, |name| self.executed(app, &name, pid, now))
+        proc.program_name(pid).map_or(app, |name| self.executed(proc, app, &name, pid, now))
     }
 
     /// Forgets the application that ended first, of those whose end was reported.
@@ -252,9 +277,15 @@ impl Applications {
     }
 }
 
+/// Returns the service, container or desktop application that a process is in, if such are applications.
+fn unit_of(extent: Extent, proc: &Proc, pid: u32) -> Option<String> {
+    let groups = (extent == Extent::Unit).then(|| proc.control_groups(pid).ok()).flatten()?;
+    service_of(groups.of_systemd()?)
+}
+
 impl Application {
     fn new(name: Option<Arc<str>>, program: Option<ExecutedProgram>, root: AppId) -> Application {
-        Application { name, program, root, threads: 0, ended: None, is_end_reported: false }
+        Application { name, unit: None, program, root, threads: 0, ended: None, is_end_reported: false }
     }
 }
 
@@ -263,16 +294,21 @@ mod tests {
     use super::*;
 
     fn below_one_command() -> Applications {
-        let mut applications = Applications::new(Extent::Program, [None].into_iter());
-        assert_eq!(applications.executed(AppId(0), "job.sh", 1, Instant::now()), AppId(0), "the command");
+        let mut applications = Applications::new(Extent::Program, &Proc::own(), [None].into_iter());
+        assert_eq!(
+            applications.executed(&Proc::own(), AppId(0), "job.sh", 1, Instant::now()),
+            AppId(0),
+            "the command"
+        );
         applications
     }
 
     #[test]
     fn what_one_application_executes_under_one_name_is_one_application() {
         let mut applications = below_one_command();
-        let now = Instant::now();
-        let mut executed = |by: u32, name: &str, pid| applications.executed(AppId(by), name, pid, now).0;
+        let (proc, now) = (Proc::own(), Instant::now());
+        let mut executed =
+            |by: u32, name: &str, pid| applications.executed(&proc, AppId(by), name, pid, now).0;
         assert_eq!(executed(0, "single", 10), 1);
         assert_eq!(executed(0, "parallel", 11), 2);
         assert_eq!(executed(0, "single", 12), 1);
@@ -285,8 +321,8 @@ mod tests {
 
     #[test]
     fn everything_below_a_command_is_one_application_if_wanted() {
-        let mut applications = Applications::new(Extent::Command, [None, Some("b".into())].into_iter());
-        assert_eq!(applications.executed(AppId(1), "c", 1, Instant::now()), AppId(1));
+        let mut applications = Applications::new(Extent::Command, &Proc::own(), [None; 2].into_iter());
+        assert_eq!(applications.executed(&Proc::own(), AppId(1), "c", 1, Instant::now()), AppId(1));
         assert_eq!(applications.ids().collect::<Vec<_>>(), [AppId(0), AppId(1)]);
     }
 
@@ -296,7 +332,7 @@ mod tests {
         applications.enter(AppId(0));
         let mut forgotten = Vec::new();
         for number in 0..10_000u32 {
-            let app = applications.executed(AppId(0), &format!("test {number}"), number, now);
+            let app = applications.executed(&Proc::own(), AppId(0), &format!("test {number}"), number, now);
             assert_eq!(app, AppId(number + 1));
             applications.enter(app);
             applications.leave(app, now);
@@ -314,20 +350,53 @@ mod tests {
     fn what_lives_is_not_forgotten_for_others() {
         let (mut applications, now) = (below_one_command(), Instant::now());
         for number in 1..APPLICATIONS_MAX as u32 {
-            let app = applications.executed(AppId(0), &format!("test {number}"), number, now);
+            let app = applications.executed(&Proc::own(), AppId(0), &format!("test {number}"), number, now);
             applications.enter(app);
         }
-        assert_eq!(applications.executed(AppId(0), "one more", 9, now), AppId(0));
+        assert_eq!(applications.executed(&Proc::own(), AppId(0), "one more", 9, now), AppId(0));
         assert!(applications.note().is_some());
         applications.leave(AppId(7), now);
         assert_eq!(
-            applications.executed(AppId(0), "one more", 9, now),
+            applications.executed(&Proc::own(), AppId(0), "one more", 9, now),
             AppId(0),
             "its end is not reported yet"
         );
         applications.report();
-        assert_eq!(applications.executed(AppId(0), "one more", 9, now), AppId(APPLICATIONS_MAX as u32));
+        assert_eq!(
+            applications.executed(&Proc::own(), AppId(0), "one more", 9, now),
+            AppId(APPLICATIONS_MAX as u32)
+        );
         assert_eq!(applications.take_forgotten(), [AppId(7)]);
-        assert_eq!(applications.executed(AppId(0), "test 8", 9, now), AppId(8));
+        assert_eq!(applications.executed(&Proc::own(), AppId(0), "test 8", 9, now), AppId(8));
+    }
+
+    #[test]
+    fn a_service_is_one_application_and_in_a_session_each_program_is() {
+        let root = tempfile::tempdir().unwrap();
+        let process = |pid: u32, group: &str| {
+            let folder = root.path().join(pid.to_string());
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("cgroup"), format!("0::{group}\n")).unwrap();
+            std::fs::write(folder.join("cmdline"), "systemd\0").unwrap();
+        };
+        process(1, "/init.scope");
+        process(7, "/system.slice/ci.service");
+        process(8, "/system.slice/ci.service/job");
+        process(9, "/system.slice/web.service");
+        process(10, "/user.slice/user-7.slice/session-2.scope");
+        process(11, "/docker/none");
+        let proc = Proc::at(root.path());
+        let mut applications = Applications::new(Extent::Unit, &proc, [Some(1), Some(9)].into_iter());
+        let now = Instant::now();
+        let mut executed =
+            |by: u32, name: &str, pid| applications.executed(&proc, AppId(by), name, pid, now).0;
+        assert_eq!(executed(0, "sh", 7), 2);
+        assert_eq!((executed(2, "make", 7), executed(2, "cc", 8)), (2, 2), "whatever runs there");
+        assert_eq!(executed(0, "sh", 8), 2, "whoever has executed it");
+        assert_eq!((executed(0, "sh", 9), executed(1, "cc", 9)), (3, 1), "a root is its own unit");
+        assert_eq!((executed(0, "sh", 10), executed(4, "make", 10)), (4, 5));
+        assert_eq!((executed(2, "sh", 10), executed(0, "cc", 11)), (6, 7), "it has left the service");
+        let names: Vec<_> = applications.report().into_iter().map(|p| p.name.to_string()).collect();
+        assert_eq!(names, ["ci.service", "web.service", "sh", "make", "sh", "cc"]);
     }
 }

@@ -89,7 +89,7 @@ impl Entries {
             general: General::map(&map("general", size_of::<RawGeneral>())?).map_err(DiscoveryError::bpf)?,
             free: map("free_apps", size_of::<u32>())?,
             programs: map("programs", size_of::<u32>())?,
-            applications: Applications::new(options.extent, options.names()),
+            applications: Applications::new(options.extent, &options.proc, options.named_roots()),
             entries: HashMap::new(),
             counted: BTreeMap::new(),
             listed: Vec::new(),
@@ -163,7 +163,7 @@ impl Entries {
 
     /// Returns the application after a program was executed.
     fn executed(&mut self, executor: AppId, name: &str, pid: u32, now: Instant) -> AppId {
-        let app = self.applications.executed(executor, name, pid, now);
+        let app = self.applications.executed(&self.proc, executor, name, pid, now);
         self.forget();
         app
     }

@@ -74,11 +74,11 @@ impl Options {
     }
 
     /// Returns the name of each root's program, if it runs one already.
-    fn names(&self) -> impl Iterator<Item = Option<String>> {
+    fn named_roots(&self) -> impl Iterator<Item = (Option<String>, Option<u32>)> {
         self.roots.iter().map(|root| match root {
-            Root::Process(pid) => self.proc.program_name(*pid),
-            Root::Others { .. } => Some("others".to_owned()),
-            Root::ChildrenOf(_) | Root::Group(_) => None,
+            Root::Process(pid) => (self.proc.program_name(*pid), Some(*pid)),
+            Root::Others { .. } => (Some("others".to_owned()), None),
+            Root::ChildrenOf(_) | Root::Group(_) => (None, None),
         })
     }
 

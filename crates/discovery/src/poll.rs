@@ -163,7 +163,7 @@ impl Poll {
             others: options.others(),
             named: HashMap::new(),
             members: options.roots().filter_map(running).collect(),
-            applications: Applications::new(options.extent, options.names()),
+            applications: Applications::new(options.extent, &options.proc, options.named_roots()),
             unsettled: Vec::new(),
             tallies: BTreeMap::new(),
             reported: None,

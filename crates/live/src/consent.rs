@@ -1,7 +1,7 @@
 //! What may be done with a process, where not everything may.
 
 use corewise_core::cpuset::CpuSet;
-use corewise_core::observe::Standing;
+use corewise_core::observe::{ProcessReading, Standing, Treatment};
 use std::sync::Arc;
 
 /// Where the threads of a process may be placed.
@@ -17,11 +17,17 @@ pub enum Where {
 
 /// Limits what is done with processes.
 pub trait Consent {
+    /// An observation begins. Returns the PEs that are reserved for others: no thread is placed there.
+    fn begin(&mut self) -> CpuSet;
+
     /// Returns where the threads of a process may be placed.
     fn to_placement(&mut self, pid: u32) -> Where;
 
     /// Returns whether it may be changed how the threads of a process wait.
     fn to_waits(&mut self, pid: u32) -> bool;
+
+    /// Returns what rules say about how the threads of a process are placed, if they do.
+    fn treatment(&mut self, pid: u32) -> Option<Arc<Treatment>>;
 
     /// The process has begun, executed another program, or ended: what was found out about it holds no more.
     fn forget(&mut self, pid: u32);
@@ -43,6 +49,12 @@ pub fn limited(
     }
 }
 
+/// Returns a process's reading, with consent to change how its threads wait.
+pub fn with_waits(consent: Option<&mut (dyn Consent + 'static)>, reading: ProcessReading) -> ProcessReading {
+    let left_alone = consent.is_some_and(|consent| !consent.to_waits(reading.leader.tid));
+    ProcessReading { left_alone, ..reading }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,12 +62,20 @@ mod tests {
     struct To(Where);
 
     impl Consent for To {
+        fn begin(&mut self) -> CpuSet {
+            CpuSet::new()
+        }
+
         fn to_placement(&mut self, _pid: u32) -> Where {
             self.0.clone()
         }
 
         fn to_waits(&mut self, _pid: u32) -> bool {
             true
+        }
+
+        fn treatment(&mut self, _pid: u32) -> Option<Arc<Treatment>> {
+            None
         }
 
         fn forget(&mut self, _pid: u32) {}

@@ -1,6 +1,6 @@
 //! Events between two observations.
 
-use crate::{ALLOWED_WITHIN, LiveWorld, Parts, own_mask, working};
+use crate::{ALLOWED_WITHIN, LiveWorld, Parts, consent, own_mask, working};
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::{Event, EventKind, Hints};
 use corewise_discovery::{News, ThreadFacts};
@@ -55,8 +55,9 @@ impl LiveWorld {
         }
         if wanted(EventKind::Process) {
             let Parts { processes, actuators, .. } = &mut self.parts;
-            let readings = processes.iter_mut().flat_map(|processes| processes.read(actuators));
-            events.extend(readings.map(Event::Process));
+            let readings: Vec<_> = processes.iter_mut().flat_map(|all| all.read(actuators)).collect();
+            let with_consent = |reading| consent::with_waits(self.consent.as_deref_mut(), reading);
+            events.extend(readings.into_iter().map(with_consent).map(Event::Process));
         }
         self.events.extend(events);
     }

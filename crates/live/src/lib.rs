@@ -395,7 +395,9 @@ impl LiveWorld {
             consent::limited(self.consent.as_deref_mut(), facts.pid, standing, permitted)
         };
         let progress = self.progress(&facts, counters.as_ref());
+        let consent = self.consent.as_mut().filter(|_| !facts.ended);
         ThreadReading {
+            treatment: consent.and_then(|consent| consent.treatment(facts.pid)),
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
             pid: facts.pid,
             app: facts.app,
@@ -423,6 +425,7 @@ impl World for LiveWorld {
 
     fn observe(&mut self) -> Result<Observation, LiveError> {
         self.baseline = Arc::new(own_mask()?);
+        let reserved = self.consent.as_mut().map(|consent| consent.begin()).unwrap_or_default();
         self.parts.actuators.begin_look(&self.baseline);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
@@ -450,13 +453,9 @@ impl World for LiveWorld {
         Ok(Observation {
             at: self.now(),
             allowed: CpuSet::clone(&self.baseline),
-            taken: self.parts.actuators.taken(),
+            taken: self.parts.actuators.taken().union(&reserved),
             threads,
-            processes: self
-                .parts
-                .processes
-                .as_mut()
-                .map_or_else(Vec::new, |all| all.last(&self.parts.actuators)),
+            processes: self.processes(),
             applications,
             programs: self.programs.take(),
             outcomes: std::mem::take(&mut self.outcomes),

@@ -1,10 +1,10 @@
 //! Readings that are put together from several sources.
 
-use crate::{Application, LiveWorld};
+use crate::{Application, LiveWorld, Parts, consent};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::AppId;
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, ProgressReading, ProgressSource, ThreadReading,
+    ApplicationReading, CounterReading, ProcessReading, ProgressReading, ProgressSource, ThreadReading,
 };
 use corewise_core::time::Time;
 use corewise_core::world::World;
@@ -35,6 +35,14 @@ impl LiveWorld {
             return Some(ProgressReading { work: instructions, source: ProgressSource::Instructions });
         }
         Some(ProgressReading { work: work.read(of.tid)?, source: ProgressSource::Points })
+    }
+
+    /// Returns the processes with several threads, as they were last read.
+    pub(super) fn processes(&mut self) -> Vec<ProcessReading> {
+        let Parts { processes, actuators, .. } = &mut self.parts;
+        let readings = processes.as_mut().map_or_else(Vec::new, |all| all.last(actuators));
+        let with_consent = |reading| consent::with_waits(self.consent.as_deref_mut(), reading);
+        readings.into_iter().map(with_consent).collect()
     }
 
     pub(super) fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {

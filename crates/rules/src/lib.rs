@@ -24,8 +24,8 @@
 //! that of ssh_config(5).
 //!
 //! **Limits.** Conditions have no "not": an exception is a rule of its own before the rule. A rule says
-//! nothing about policy, interval or guard, as one engine with one policy serves all programs; these are in
-//! `[daemon]`. A rule is about one process, and its children are judged by their own facts.
+//! nothing about the interval, as one engine serves all programs; this is in `[daemon]`. A rule is about one
+//! process, and its children are judged by their own facts.
 
 mod condition;
 mod error;
@@ -42,6 +42,8 @@ pub use facts::{Fact, Facts};
 pub use read::SourceFile;
 pub use rule::Rule;
 pub use rules::{Rules, Verdict};
-pub use settings::{DaemonSettings, INTERVAL_MIN, PeChoice, Settings, Watch};
+pub use settings::{
+    Applications, DaemonSettings, INTERVAL_MIN, PeChoice, PowerSaver, Settings, Watch, policy_word,
+};
 #[cfg(test)]
 mod tests;

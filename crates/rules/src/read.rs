@@ -8,8 +8,11 @@ use crate::condition::Condition;
 use crate::error::{Place, Problem, RuleError};
 use crate::facts::Fact;
 use crate::rule::Rule;
-use crate::settings::{DaemonSettings, INTERVAL_MIN, PeChoice, Settings, Watch};
+use crate::settings::{
+    Applications, DaemonSettings, INTERVAL_MIN, NONE, PeChoice, PowerSaver, Settings, Watch,
+};
 use corewise_core::cpuset::CpuSet;
+use corewise_core::policy::{DEFAULT, PolicyError, PolicyKind, PolicySpec};
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Mitigations;
 use std::io;
@@ -50,12 +53,12 @@ struct Kind {
 const FILE: Kind = Kind { name: "a file of rules", keys: &["daemon", "rule"], elsewhere: "it is a table" };
 const DAEMON: Kind = Kind {
     name: "[daemon]",
-    keys: &["policy", "interval", "guard", "waits", "watch"],
+    keys: &["policy", "interval", "guard", "waits", "watch", "applications", "power-saver"],
     elsewhere: "write it in [daemon], as one engine serves all programs",
 };
 const RULE: Kind = Kind {
     name: "a rule",
-    keys: &["name", "match", "leave-alone", "kinds", "pes", "waits"],
+    keys: &["name", "match", "leave-alone", "kinds", "pes", "waits", "policy", "guard"],
     elsewhere: "write it in a [[rule]]",
 };
 const MATCH: Kind = Kind {
@@ -182,6 +185,12 @@ impl Reader {
                 "interval" => self.daemon.interval = self.parsed(key, value, interval),
                 "guard" => self.daemon.guard = self.word(key, value, "on|off", on_or_off),
                 "waits" => self.daemon.waits = self.waits(key, value),
+                "applications" => {
+                    self.daemon.applications = self.word(key, value, "unit|program", applications);
+                }
+                "power-saver" => {
+                    self.daemon.power_saver = self.word(key, value, "leave-alone|ignore", power_saver);
+                }
                 _ => self.daemon.watch = self.word(key, value, "all|matched", watch),
             }
         }
@@ -199,6 +208,8 @@ impl Reader {
                 "leave-alone" => settings.leave_alone = self.truth(key, value),
                 "kinds" => settings.pes = self.kinds(key, value).map(PeChoice::Kinds).or(settings.pes),
                 "pes" => settings.pes = self.parsed(key, value, pes).map(PeChoice::List).or(settings.pes),
+                "policy" => settings.policy = self.parsed(key, value, policy_of_rule),
+                "guard" => settings.guard = self.word(key, value, "on|off", on_or_off),
                 _ => settings.waits = self.waits(key, value),
             }
         }
@@ -226,6 +237,8 @@ impl Reader {
             ("leave-alone", "kinds", alone),
             ("leave-alone", "pes", alone),
             ("leave-alone", "waits", alone),
+            ("leave-alone", "policy", alone),
+            ("leave-alone", "guard", alone),
         ] {
             if is_both(key, other) {
                 self.error(&rule[other], Problem::Contradiction { key, other, remedy });
@@ -391,6 +404,16 @@ fn can_match(key: &str, pattern: &str) -> Result<(), String> {
     }
 }
 
+/// A policy for some programs beside that of the daemon.
+fn policy_of_rule(text: &str) -> Result<PolicySpec, String> {
+    let name = if text == NONE { DEFAULT.name } else { text };
+    let policy: PolicySpec = name.parse().map_err(|error: PolicyError| error.to_string())?;
+    match PolicyKind::find(policy.name()) {
+        Ok(kind) if !kind.takes_command() => Ok(policy),
+        _ => Err(format!("`{text}` is a command: a rule names a policy of corewise, or {NONE}")),
+    }
+}
+
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text).map_err(|error| error.to_string())?;
     if interval < INTERVAL_MIN {
@@ -406,6 +429,16 @@ fn pes(text: &str) -> Result<CpuSet, String> {
 
 fn on_or_off(word: &str) -> Option<bool> {
     [("on", true), ("off", false)].into_iter().find_map(|(known, is_on)| (known == word).then_some(is_on))
+}
+
+fn applications(word: &str) -> Option<Applications> {
+    let known = [("unit", Applications::Unit), ("program", Applications::Program)];
+    known.into_iter().find_map(|(known, applications)| (known == word).then_some(applications))
+}
+
+fn power_saver(word: &str) -> Option<PowerSaver> {
+    let known = [("leave-alone", PowerSaver::LeaveAlone), ("ignore", PowerSaver::Ignore)];
+    known.into_iter().find_map(|(known, power_saver)| (known == word).then_some(power_saver))
 }
 
 fn watch(word: &str) -> Option<Watch> {

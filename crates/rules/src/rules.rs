@@ -67,6 +67,7 @@ impl Rules {
         let rule = self.rules.iter().find(|rule| rule.mismatch(facts).is_none());
         let mut settings = rule.map(|rule| rule.settings.clone()).unwrap_or_default();
         settings.waits = settings.waits.or(self.daemon.waits);
+        settings.guard = settings.guard.or(self.daemon.guard);
         let may_be_watched = rule.is_some() || self.daemon.watch.unwrap_or_default() == Watch::All;
         Verdict { rule, watched: may_be_watched && !settings.leave_alone, settings }
     }

@@ -1,7 +1,7 @@
 //! What rules and the table `[daemon]` set.
 
 use corewise_core::cpuset::CpuSet;
-use corewise_core::policy::PolicySpec;
+use corewise_core::policy::{DEFAULT, PolicySpec};
 use corewise_core::topology::Topology;
 use corewise_core::waits::Mitigations;
 use serde::{Serialize, Serializer};
@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// The shortest interval between two decisions.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+/// What a rule writes for the policy that leaves threads where Linux puts them.
+pub const NONE: &str = "none";
 
 /// What holds for the processes of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -20,6 +23,11 @@ pub struct Settings {
     /// What may be changed about its waits; `None`: as without a rule.
     #[serde(serialize_with = "as_word")]
     pub waits: Option<Mitigations>,
+    /// The policy that places it; `None`: the daemon's.
+    #[serde(serialize_with = "as_written")]
+    pub policy: Option<PolicySpec>,
+    /// Whether its placement is tried, and reverted if it does not help; `None`: as without a rule.
+    pub guard: Option<bool>,
 }
 
 /// Some of the PEs of a machine.
@@ -45,6 +53,30 @@ pub struct DaemonSettings {
     pub waits: Option<Mitigations>,
     /// Which programs are watched.
     pub watch: Option<Watch>,
+    /// What an application is.
+    pub applications: Option<Applications>,
+    /// What happens while the machine saves power.
+    pub power_saver: Option<PowerSaver>,
+}
+
+/// What a daemon does while the machine saves power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PowerSaver {
+    /// It leaves all threads where the kernel puts them.
+    #[default]
+    LeaveAlone,
+    /// The same as otherwise.
+    Ignore,
+}
+
+/// What a daemon takes for one application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Applications {
+    /// A service, a container or a desktop application; elsewhere each program that is executed.
+    #[default]
+    Unit,
+    /// Each program that is executed.
+    Program,
 }
 
 /// Which programs a daemon watches.
@@ -82,12 +114,23 @@ impl DaemonSettings {
             guard: self.guard.or(other.guard),
             waits: self.waits.or(other.waits),
             watch: self.watch.or(other.watch),
+            applications: self.applications.or(other.applications),
+            power_saver: self.power_saver.or(other.power_saver),
         }
     }
 }
 
 fn as_word<S: Serializer>(waits: &Option<Mitigations>, serializer: S) -> Result<S::Ok, S::Error> {
     waits.map(Mitigations::word).serialize(serializer)
+}
+
+fn as_written<S: Serializer>(policy: &Option<PolicySpec>, serializer: S) -> Result<S::Ok, S::Error> {
+    policy.as_ref().map(policy_word).serialize(serializer)
+}
+
+/// Returns how a policy is written in a rule.
+pub fn policy_word(policy: &PolicySpec) -> String {
+    if policy.name() == DEFAULT.name { NONE.to_owned() } else { policy.to_string() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! What files say, and what is wrong with them.
 
-use crate::{Fact, Facts, PeChoice, Place, Problem, RuleErrors, Rules, Settings, SourceFile, Watch};
+use crate::{
+    Applications, Fact, Facts, PeChoice, Place, PowerSaver, Problem, RuleErrors, Rules, Settings, SourceFile,
+    Watch, policy_word,
+};
 use corewise_core::waits::Mitigations;
 use proptest::prelude::*;
 use std::io;
@@ -48,18 +51,22 @@ fn name_of_match(rules: &Rules) -> Option<&str> {
 fn every_key_is_understood() {
     let rules = sound(
         "[daemon]\npolicy = 'pa:turn=500ms'\ninterval = '250ms'\nguard = 'off'\nwaits = 'spin'\n\
-         watch = 'matched'\n[[rule]]\nname = 'a'\nmatch = { name = 'x', exe = ['y', '/z/*'], \
+         watch = 'matched'\napplications = 'program'\npower-saver = 'ignore'\n\
+         [[rule]]\nname = 'a'\nmatch = { name = 'x', exe = ['y', '/z/*'], \
          build-id = 'ab*', unit = 'u.service', user = 'me', cgroup = '/c' }\nleave-alone = true\n\
          [[rule]]\nname = 'b'\nmatch.user = '*'\nkinds = ['slow', 'mid1']\nwaits = 'turns'\n\
          [[rule]]\nname = 'c'\n[rule.match]\nuser = '*'\n\
-         [[rule]]\nname = 'd'\npes = '0-3'\nmatch.user = '*'\n",
+         [[rule]]\nname = 'd'\npes = '0-3'\nmatch.user = '*'\npolicy = 'pa:turn=2s'\nguard = 'on'\n\
+         [[rule]]\nname = 'e'\nmatch.user = '*'\npolicy = 'none'\n",
     );
     let daemon = &rules.daemon;
     assert_eq!(daemon.policy.as_ref().map(ToString::to_string).as_deref(), Some("pa:turn=500ms"));
     assert_eq!(daemon.interval.map(|interval| interval.as_millis()), Some(250));
     assert_eq!((daemon.guard, daemon.watch), (Some(false), Some(Watch::Matched)));
     assert_eq!(daemon.waits, Mitigations::from_word("spin"));
-    let [a, b, c, d] = &rules.rules[..] else { panic!("{rules:?}") };
+    assert_eq!(daemon.applications, Some(Applications::Program));
+    assert_eq!(daemon.power_saver, Some(PowerSaver::Ignore));
+    let [a, b, c, d, e] = &rules.rules[..] else { panic!("{rules:?}") };
     assert_eq!(a.conditions.iter().map(|condition| condition.fact).collect::<Vec<_>>(), Fact::ALL);
     assert_eq!(a.conditions[1].patterns, ["y", "/z/*"]);
     assert_eq!(a.settings, Settings { leave_alone: true, ..Settings::default() });
@@ -67,7 +74,10 @@ fn every_key_is_understood() {
     assert_eq!((&b.settings.pes, b.settings.waits), (&Some(kinds), Mitigations::from_word("turns")));
     assert_eq!((&c.settings, c.conditions.len()), (&Settings::default(), 1));
     assert_eq!(d.settings.pes, Some(PeChoice::List("0-3".parse().unwrap())));
-    assert_eq!(d.place, Place { file: "r.toml".into(), position: Some((20, 1)) });
+    assert_eq!(d.place, Place { file: "r.toml".into(), position: Some((22, 1)) });
+    let policies = [c, d, e].map(|rule| rule.settings.policy.as_ref().map(policy_word));
+    assert_eq!(policies.each_ref().map(Option::as_deref), [None, Some("pa:turn=2s"), Some("none")]);
+    assert_eq!((d.settings.guard, e.settings.guard), (Some(true), None));
     assert!(rules.ask_for(Fact::BuildId));
 }
 
@@ -137,6 +147,9 @@ fn a_verdict_says_who_is_watched_and_how() {
             "{daemon}"
         );
     }
+    let guard = |text: &str| sound(text).matching(&facts()).settings.guard;
+    assert_eq!(guard("[daemon]\nguard = 'off'"), Some(false));
+    assert_eq!(guard(&format!("[daemon]\nguard = 'off'\n{rule}guard = 'on'")), Some(true));
     let rules = sound("[daemon]\nwatch = 'matched'\nwaits = 'turns'");
     let verdict = rules.matching(&facts());
     assert_eq!((verdict.rule, verdict.watched), (None, false));
@@ -159,7 +172,7 @@ fn a_key_in_the_wrong_place_or_with_a_typing_error_is_told_its_right_one() {
     check(
         "[daemon]\n\n  intervall = '1s'",
         "3:3: [daemon] has no key `intervall`; the nearest is `interval`; it has policy, interval, guard, \
-         waits, watch",
+         waits, watch, applications, power-saver",
     );
     check(
         "[[rule]]\nname = 'a'\nmatch = { user = 'x', exec = 'y' }",
@@ -170,11 +183,11 @@ fn a_key_in_the_wrong_place_or_with_a_typing_error_is_told_its_right_one() {
     check(
         &format!("{head}leave_alone = true"),
         "4:1: a rule has no key `leave_alone`; the nearest is `leave-alone`; it has name, match, \
-         leave-alone, kinds, pes, waits",
+         leave-alone, kinds, pes, waits, policy, guard",
     );
     check(
-        &format!("{head}policy = 'pa'"),
-        "4:1: `policy` does not belong to a rule: write it in [daemon], as one engine serves all programs",
+        &format!("{head}interval = '1s'"),
+        "4:1: `interval` does not belong to a rule: write it in [daemon], as one engine serves all programs",
     );
     check(
         &format!("{head}exe = 'y'"),
@@ -229,6 +242,12 @@ fn a_value_without_a_meaning_is_told() {
     assert!(policy.starts_with("2:10: `policy`: there is no policy `spred`"), "{policy}");
     assert!(policy.ends_with("the nearest is `spread`"), "{policy}");
     check(
+        &format!("{head}policy = 'exec:command=x'"),
+        "4:10: `policy`: `exec:command=x` is a command: a rule names a policy of corewise, or none",
+    );
+    let [policy] = &wrong(&format!("{head}policy = 'non'"))[..] else { panic!("one error") };
+    assert!(policy.starts_with("4:10: `policy`: there is no policy `non`"), "{policy}");
+    check(
         "[daemon]\ninterval = '5ms'",
         "2:12: `interval`: `5ms` is too short: the shortest interval is 10ms",
     );
@@ -273,6 +292,11 @@ fn settings_that_contradict_each_other_are_told() {
     check(
         &format!("{head}leave-alone = true\nwaits = 'off'"),
         "5:9: `leave-alone` and `waits` contradict each other: what is left alone has no other settings; \
+         remove one",
+    );
+    check(
+        &format!("{head}policy = 'none'\nleave-alone = true"),
+        "4:10: `leave-alone` and `policy` contradict each other: what is left alone has no other settings; \
          remove one",
     );
     sound(&format!("{head}leave-alone = false\nwaits = 'off'"));

@@ -124,6 +124,7 @@ impl SimWorld {
             counters,
             hints,
             progress: told.map(|work| ProgressReading { work, source: ProgressSource::Simulated }),
+            treatment: None,
             ended: thread.ended,
         }
     }

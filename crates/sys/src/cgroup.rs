@@ -184,6 +184,45 @@ pub fn units_of(path: &str) -> Vec<&str> {
     path.rsplit('/').filter(is_unit).collect()
 }
 
+/// Returns the service, container or desktop application that a group is in, by its path: the innermost one.
+/// `None` of the groups in which people start programs one by one: sessions, terminals, and everything
+/// without a unit.
+///
+/// Known are the units of systemd, and the groups that docker, podman, containerd, CRI-O and LXC make with
+/// and without systemd. The ID of a container is shortened to twelve digits, as `docker ps` does.
+pub fn service_of(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    for (depth, part) in parts.iter().enumerate().rev() {
+        let above = depth.checked_sub(1).map(|above| parts[above]);
+        let is_container = is_container_id(part) || part.starts_with("lxc.payload.") || above == Some("lxc");
+        match part.rsplit_once('.') {
+            // The manager of a user's units, which are below it.
+            Some((name, "service")) if name.starts_with("user@") => {}
+            Some((name, "scope")) if is_of_session(name) => return None,
+            Some((name, "service" | "scope")) if !name.is_empty() => return Some(shortened(part)),
+            _ if is_container => return Some(shortened(part)),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns whether people start programs one by one in a scope: at a login, in a terminal.
+fn is_of_session(scope: &str) -> bool {
+    scope == "init" || scope.starts_with("session-") || scope.contains("-spawn-")
+}
+
+fn is_container_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Shortens the ID of a container.
+fn shortened(part: &str) -> String {
+    let is_id = |word: &&str| is_container_id(word);
+    let id = part.split(['-', '.', '_']).find(is_id);
+    id.map_or(part.to_owned(), |id| part.replace(id, &id[..12]))
+}
+
 /// Calls `see` for a directory and all directories below it, except those that are gone meanwhile.
 fn walk(folder: &Path, see: &mut dyn FnMut(&Path) -> Result<(), GroupError>) -> Result<(), GroupError> {
     let mut folders = vec![folder.to_owned()];
@@ -219,6 +258,41 @@ mod tests {
         let expected = ["app-x.scope", "app.slice", "user@7.service", "user.slice"];
         assert_eq!(units_of(path), expected);
         assert!(units_of("/").is_empty() && units_of("/.slice/a").is_empty());
+    }
+
+    #[test]
+    fn a_service_or_container_is_told_from_programs_of_a_session() {
+        let id = "0123456789abcdef".repeat(4);
+        let with_id = |path: &str| path.replace("ID", &id);
+        for (path, expected) in [
+            ("/", None),
+            ("/system.slice/postgresql@15-main.service", Some("postgresql@15-main.service")),
+            ("/system.slice/x.service/worker/1", Some("x.service")),
+            ("/init.scope", None),
+            ("/user.slice/user-7.slice/session-3.scope", None),
+            ("/user.slice/user-7.slice/user@7.service/init.scope", None),
+            ("/user.slice/user-7.slice/user@7.service/app.slice/emacs.service", Some("emacs.service")),
+            (
+                "/user.slice/user-7.slice/user@7.service/app.slice/app-gnome-firefox-9.scope",
+                Some("app-gnome-firefox-9.scope"),
+            ),
+            ("/user.slice/user-7.slice/user@7.service/app.slice/app-term.slice/vte-spawn-1.scope", None),
+            ("/system.slice/docker-ID.scope", Some("docker-0123456789ab.scope")),
+            ("/docker/ID", Some("0123456789ab")),
+            ("/machine.slice/libpod-ID.scope/container", Some("libpod-0123456789ab.scope")),
+            (
+                "/kubepods.slice/kubepods-besteffort-pod1_2.slice/cri-containerd-ID.scope",
+                Some("cri-containerd-0123456789ab.scope"),
+            ),
+            ("/kubepods/burstable/pod1-2/ID", Some("0123456789ab")),
+            ("/lxc/web/init", Some("web")),
+            ("/lxc.payload.web", Some("lxc.payload.web")),
+            ("/lxc.payload.web/system.slice/nginx.service", Some("nginx.service")),
+            ("/machine.slice/systemd-nspawn@web.service/payload", Some("systemd-nspawn@web.service")),
+            ("/build/7", None),
+        ] {
+            assert_eq!(service_of(&with_id(path)).as_deref(), expected, "{path}");
+        }
     }
 
     fn hierarchy(groups: &[(&str, &str)]) -> (tempfile::TempDir, Hierarchy) {

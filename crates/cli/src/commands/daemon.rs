@@ -11,9 +11,10 @@ use corewise_binding::actuators;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::observe::Input;
 use corewise_core::own_cost;
-use corewise_core::policy::{Claims, SPREAD};
+use corewise_core::policy::{ByRule, Claims, SPREAD};
 use corewise_core::waits::Mitigations;
 use corewise_discovery::Extent;
+use corewise_rules::Applications;
 use corewise_sys::environment;
 use corewise_sys::launch::Output;
 use log::LevelFilter;
@@ -108,7 +109,14 @@ impl Daemon {
         }
         let socket = self.socket.map_or_else(socket_of_user, Ok).map_err(|why| anyhow!(why))?;
         let claims = if actuators::may_change_weights() { Claims::Weights } else { Claims::Masks };
-        let guards = !self.dry_run && wanted.guard.unwrap_or(true);
+        let extent = match wanted.applications.unwrap_or_default() {
+            Applications::Unit => Extent::Unit,
+            Applications::Program => Extent::Program,
+        };
+        // Where only some are guarded, the others say that they are not.
+        let is_any_guarded = wanted.guard.unwrap_or(true)
+            || consents.rules().rules.iter().any(|rule| rule.settings.guard == Some(true));
+        let guards = !self.dry_run && is_any_guarded;
         let guard = guards.then(|| u64::from(std::process::id()));
         let waits = wanted.waits.unwrap_or(Mitigations { spin: true, turns: true });
         let mitigations = if self.dry_run { Mitigations::default() } else { waits };
@@ -119,12 +127,12 @@ impl Daemon {
         let request = SessionRequest {
             command: Vec::new(),
             machine,
-            policy,
+            policy: Box::new(ByRule::new(policy)),
             policy_keeper: None,
             config: EngineConfig { interval, ..config },
             counters: self.sources.counters,
             discovery: self.sources.discovery,
-            applications: Extent::Program,
+            applications: extent,
             act: !self.dry_run,
             teams: Teams::default(),
             output: Output::Own,

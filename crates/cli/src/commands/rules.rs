@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use corewise_core::waits::Mitigations;
 use corewise_render::table::Table;
 use corewise_render::terminal::{Name, print};
-use corewise_rules::{Fact, Facts, PeChoice, Rules as All, Settings, Verdict};
+use corewise_rules::{Fact, Facts, PeChoice, Rules as All, Settings, Verdict, policy_word};
 use corewise_sys::proc::Proc;
 use serde::Serialize;
 use serde_json::json;
@@ -162,6 +162,9 @@ impl<'a> Why<'a> {
             };
             table.row(["PEs", &pes]);
             table.row(["waits", self.settings.waits.map_or("as the daemon's", Mitigations::word)]);
+            let policy = self.settings.policy.as_ref().map_or("the daemon's".to_owned(), policy_word);
+            table.row(["policy", &policy]);
+            table.row(["guard", if self.settings.guard.unwrap_or(true) { "on" } else { "off" }]);
         }
         table.to_string()
     }

@@ -64,9 +64,9 @@ pub struct Run {
     #[command(flatten)]
     targets: Targets,
     /// What counts as an application, with a parallelism of its own: each program that is executed (those of
-    /// one name that one program executes are one), or everything below the command, process or control
-    /// group together
-    #[arg(long, value_name = "program|command", default_value = "program")]
+    /// one name that one program executes are one), each service, container or desktop application as a whole
+    /// (and elsewhere each program), or everything below the command, process or control group together
+    #[arg(long, value_name = "program|unit|command", default_value = "program")]
     applications: Extent,
     /// Detach from the processes after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "targets")]

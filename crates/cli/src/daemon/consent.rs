@@ -1,19 +1,25 @@
 //! What the daemon may do with each process: by the rules, and as far as no `corewise run` places it.
 
 use super::detached::Detached;
+use super::power;
+use super::reserved::Reserved;
 use crate::process_facts;
 use crate::rules_files;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::observe::Treatment;
 use corewise_core::topology::Topology;
 use corewise_live::{Consent, Where};
 use corewise_render::terminal::Name;
-use corewise_rules::{Fact, RuleErrors, Rules, Verdict};
+use corewise_rules::{Fact, PowerSaver, RuleErrors, Rules, Settings, Verdict};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The rules in force, and what follows from them for the processes that were looked at.
 pub struct Consents {
@@ -23,7 +29,14 @@ pub struct Consents {
     found: HashMap<u32, Found>,
     said: Said,
     detached: Detached,
+    reserved: Reserved,
+    /// What says that the machine saves power, if that matters.
+    saving: Option<String>,
+    looked: Instant,
 }
+
+/// How often it is looked at what others decide: some firmware is slow to tell its profile.
+const LOOKED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What may be done with a process, and why.
 #[derive(Debug, Clone)]
@@ -32,6 +45,8 @@ pub struct Found {
     pub place: Where,
     /// Whether it may be changed how they wait.
     pub waits: bool,
+    /// How it is placed, if not as everything else.
+    pub treatment: Option<Arc<Treatment>>,
     /// The name of the rule that applies to it.
     pub rule: Option<Rc<str>>,
     /// Why it is left alone, if it is not a rule that says so.
@@ -41,7 +56,7 @@ pub struct Found {
 impl Found {
     /// It is left alone.
     fn left_alone(rule: Option<Rc<str>>, why_not: Option<&'static str>) -> Found {
-        Found { place: Where::Nowhere, waits: false, rule, why_not }
+        Found { place: Where::Nowhere, waits: false, treatment: None, rule, why_not }
     }
 }
 
@@ -56,7 +71,11 @@ impl Consents {
     pub fn read(directories: Vec<PathBuf>, machine: Topology) -> Result<Consents, RuleErrors> {
         let rules = rules_files::read(&directories)?;
         let (found, said, detached) = (HashMap::new(), Said::new(), Detached::default());
-        Ok(Consents { directories, rules, machine, found, said, detached })
+        let (reserved, saving, looked) = (Reserved::default(), None, Instant::now());
+        let mut consents =
+            Consents { directories, rules, machine, found, said, detached, reserved, saving, looked };
+        consents.look_at(Path::new("/"));
+        Ok(consents)
     }
 
     /// Returns the rules.
@@ -71,9 +90,30 @@ impl Consents {
         })?;
         self.found.clear();
         self.said.clear();
+        self.look_at(Path::new("/"));
         let count = self.rules.rules.len();
         log::info!(corewise_event = "reload", corewise_rules = count; "the rules were read again: {count}");
         Ok(count)
+    }
+
+    /// Looks at what others decide for the whole machine.
+    fn look_at(&mut self, root: &Path) {
+        self.looked = Instant::now();
+        self.reserved = Reserved::read(root);
+        let matters = self.rules.daemon.power_saver.unwrap_or_default() == PowerSaver::LeaveAlone;
+        self.saving = if matters { power::saving(root) } else { None };
+    }
+
+    /// Returns what others decide for the whole machine, in words.
+    pub fn notes(&self) -> Vec<String> {
+        let reserved = Some(self.reserved.to_string()).filter(|words| !words.is_empty());
+        let reserved = reserved.map(|words| format!("{words}: no thread is placed there"));
+        let saving = self.saving.as_ref().map(|why| format!("no thread is placed, to save power: {why}"));
+        reserved.into_iter().chain(saving).collect()
+    }
+
+    fn place(&mut self, pid: u32) -> Where {
+        if self.saving.is_some() { Where::Nowhere } else { self.found(pid).place.clone() }
     }
 
     /// Returns the name of the rule that matches a process, if it was looked at and one does.
@@ -112,9 +152,21 @@ fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> Found {
         let why_not = rule.is_none().then_some("the rules leave alone what they do not name");
         return Found::left_alone(rule, why_not);
     }
-    let among = settings.pes.and_then(|choice| choice.on(machine));
+    let among = settings.pes.as_ref().and_then(|choice| choice.on(machine));
     let place = among.map_or(Where::Anywhere, Where::Among);
-    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()), rule, why_not: None }
+    let treatment = treatment(rules, &settings).map(Arc::new);
+    Found { place, waits: settings.waits.is_none_or(|waits| waits.any()), treatment, rule, why_not: None }
+}
+
+/// Returns how programs with these settings are placed, if not as everything else.
+fn treatment(rules: &Rules, settings: &Settings) -> Option<Treatment> {
+    let (policy, guard) = (settings.policy.as_ref(), settings.guard.unwrap_or(true));
+    // Those who name the same policy share it, and choose when the first of them does.
+    let first =
+        policy.and_then(|_| rules.rules.iter().position(|rule| rule.settings.policy == settings.policy));
+    let order = first.unwrap_or_default() as u32;
+    let policy = policy.map(|policy| policy.to_string().into());
+    (policy.is_some() || !guard).then_some(Treatment { policy, order, guard })
 }
 
 /// Tells the log once that a rule applies to programs of this name.
@@ -132,17 +184,81 @@ fn say(said: &mut Said, rule: &str, program: &str, watched: bool) {
 pub struct Shared(pub Rc<RefCell<Consents>>);
 
 impl Consent for Shared {
+    fn begin(&mut self) -> CpuSet {
+        let mut consents = self.0.borrow_mut();
+        if consents.looked.elapsed() >= LOOKED_WITHIN {
+            consents.look_at(Path::new("/"));
+        }
+        consents.reserved.pes()
+    }
+
     fn to_placement(&mut self, pid: u32) -> Where {
-        self.0.borrow_mut().found(pid).place.clone()
+        self.0.borrow_mut().place(pid)
     }
 
     fn to_waits(&mut self, pid: u32) -> bool {
         self.0.borrow_mut().found(pid).waits
     }
 
+    fn treatment(&mut self, pid: u32) -> Option<Arc<Treatment>> {
+        self.0.borrow_mut().found(pid).treatment.clone()
+    }
+
     fn forget(&mut self, pid: u32) {
         let mut consents = self.0.borrow_mut();
         consents.found.remove(&pid);
         consents.detached.forget(pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The consents by these rules on a machine of four PEs.
+    fn by(rules: &str) -> (tempfile::TempDir, Consents) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("rules.toml"), rules).unwrap();
+        let machine = Topology::synthetic("core:4 pu:1").unwrap();
+        let mut consents = Consents::read(vec![directory.path().to_owned()], machine).unwrap();
+        consents.look_at(&directory.path().join("no machine"));
+        (directory, consents)
+    }
+
+    #[test]
+    fn a_policy_chooses_when_the_first_rule_that_names_it_does_and_the_guard_is_that_of_the_rule() {
+        let rules = "[daemon]\nguard = 'off'\n\
+                     [[rule]]\nname = 'a'\nmatch.name = 'no such'\nguard = 'on'\n\
+                     [[rule]]\nname = 'b'\nmatch.name = 'no such'\npolicy = 'pa'\n\
+                     [[rule]]\nname = 'c'\nmatch.user = '*'\npolicy = 'pa'\nguard = 'on'\nwaits = 'off'\n";
+        let (_directory, mut consents) = by(rules);
+        let found = consents.found(std::process::id());
+        let expected = Treatment { policy: Some("pa".into()), order: 1, guard: true };
+        assert_eq!((found.treatment.as_deref(), found.waits), (Some(&expected), false));
+        let only_unguarded = Treatment { policy: None, order: 0, guard: false };
+        let (_directory, mut consents) = by("[daemon]\nguard = 'off'\n");
+        assert_eq!(consents.found(std::process::id()).treatment.as_deref(), Some(&only_unguarded));
+        let (_directory, mut consents) = by("");
+        assert_eq!(consents.found(std::process::id()).treatment, None);
+    }
+
+    #[test]
+    fn nothing_is_placed_while_the_machine_saves_power_unless_a_rule_says_otherwise() {
+        for (rules, expected) in
+            [("", Where::Nowhere), ("[daemon]\npower-saver = 'ignore'\n", Where::Anywhere)]
+        {
+            let (directory, mut consents) = by(rules);
+            let own = std::process::id();
+            assert_eq!((consents.place(own), consents.notes()), (Where::Anywhere, Vec::new()));
+            let profile = directory.path().join("sys/firmware/acpi/platform_profile");
+            std::fs::create_dir_all(profile.parent().unwrap()).unwrap();
+            std::fs::write(&profile, "low-power\n").unwrap();
+            consents.look_at(directory.path());
+            assert_eq!(consents.place(own), expected, "{rules}");
+            assert_eq!(consents.notes().len(), usize::from(expected == Where::Nowhere));
+            std::fs::write(&profile, "performance\n").unwrap();
+            consents.look_at(directory.path());
+            assert_eq!(consents.place(own), Where::Anywhere);
+        }
     }
 }

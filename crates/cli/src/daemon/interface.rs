@@ -97,6 +97,7 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
             "fpu": of.fpu,
         })))
     };
+    let notes = [&known.notes[..], &known.consents.borrow().notes()].concat();
     let usable = top.pes.iter().filter(|(_, state)| state.is_usable).map(|(pe, _)| *pe);
     let parameters = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -112,7 +113,7 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
         "threads": theirs.len(),
         "bound": theirs.iter().filter(|thread| thread.assignment.is_some()).count(),
         "findings": top.policy.findings,
-        "notes": known.notes,
+        "notes": notes,
         "applications": apps.iter().filter_map(application).collect::<Vec<_>>(),
     });
     let continues = continues.then_some(true);

@@ -6,7 +6,7 @@
 //! onlooker of the world, and [`interface`] answers from the [`Top`] that the loop keeps up to date. So no
 //! lock can be held and no state can be half new; in return each turn does a bounded amount of work.
 //!
-//! Limits. One policy for all programs.
+//! Which policy places a program, and whether it is placed at all, is in the rules ([`consent`]).
 
 pub mod client;
 pub mod consent;
@@ -18,7 +18,9 @@ mod http;
 mod interface;
 pub mod log;
 mod metrics;
+mod power;
 mod replies;
+mod reserved;
 mod socket;
 mod tally;
 mod text_file;

@@ -2,7 +2,9 @@
 
 use crate::attach::{Program, bound};
 use crate::common::{Running, burn, corewise, masks_of, wait_for};
-use corewise_testing::needs;
+use crate::groups::{Group, no_group};
+use crate::waits::{compiled_team, crowd, spin_count};
+use corewise_testing::{needs, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -195,4 +197,96 @@ fn asking_where_no_daemon_is_or_about_no_process_is_a_clear_error() {
     let output = ask(&daemon.socket(), &["1"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && said.contains("there is no process 1,"), "{said}");
+}
+
+/// How the program of the tests is placed.
+fn rule(settings: &str) -> String {
+    format!("[[rule]]\nname = \"tests\"\nmatch.name = \"burn\"\n{settings}\n")
+}
+
+#[test]
+fn a_rule_says_by_which_policy_a_program_is_placed_and_whether_that_is_tried() {
+    needs!(TwoPes);
+    let program = Program::start(&["60", "int"]);
+    let before = masks_of(program.pid());
+    let daemon = Daemon::start_with(program.pid(), &rule("policy = \"none\""));
+    // It has looked twice, and decided once at least.
+    let own_cost = |status: &Value| status["own_cpu"].as_f64().is_some();
+    let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(own_cost));
+    assert_eq!((&status["bound"], masks_of(program.pid())), (&0.into(), before.clone()), "{status}");
+    let other = rule("policy = \"rr:turn=1h\"\nguard = \"off\"");
+    assert!(daemon.reload(&other).status.success());
+    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    let threads = answer(&daemon.socket(), &[&program.pid().to_string()]);
+    let by_rule = |thread: &Value| thread["reason"].as_str().is_some_and(|why| why.contains("its turn of"));
+    assert!(threads["threads"].as_array().unwrap().iter().any(by_rule), "{threads}");
+    assert_eq!(answer(&daemon.socket(), &[])["findings"], serde_json::json!([]), "nothing is tried");
+    assert!(daemon.reload(&rule("")).status.success());
+    let is_tried = |status: &Value| status["findings"].as_array().is_some_and(|found| !found.is_empty());
+    wait_for(|| Some(answer(&daemon.socket(), &[])).filter(is_tried));
+    assert!(daemon.reload(&rule("policy = \"none\"")).status.success());
+    wait_for(|| (masks_of(program.pid()) == before).then_some(()));
+}
+
+#[test]
+fn a_service_is_one_application_whatever_runs_in_it() {
+    needs!(Root);
+    let group = or_skip!(Group::create("daemon"), no_group);
+    let script = "sleep 600 & \"$0\" 600 int > /dev/null & wait";
+    let shell = Running(Command::new("sh").args(["-c", script, &burn()]).spawn().unwrap());
+    let children = || {
+        let pids = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", shell.0.id())).unwrap();
+        let pids: Vec<u32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        let is_shell = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sh")
+        };
+        (pids.len() == 2 && !pids.iter().any(is_shell)).then_some(pids)
+    };
+    let both = wait_for(children);
+    both.iter().for_each(|pid| group.take_process(*pid));
+    for (rules, names) in
+        [("", vec![group.name(), "sh".to_owned()]), (BY_PROGRAM, named(&["burn", "sh", "sleep"]))]
+    {
+        let daemon = Daemon::start_with(shell.0.id(), rules);
+        let found = |status: Value| {
+            let applications = status["applications"].as_array()?;
+            let mut found: Vec<String> =
+                applications.iter().map(|of| of["name"].as_str().unwrap().to_owned()).collect();
+            found.sort();
+            (found == names).then_some(())
+        };
+        wait_for(|| found(answer(&daemon.socket(), &[])));
+    }
+    for pid in both {
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    }
+}
+
+const BY_PROGRAM: &str = "[daemon]\napplications = \"program\"\n";
+
+fn named(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn waits_are_given_back_when_rules_leave_them_alone() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(compiled_team(directory.path()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"].iter().for_each(|wish| _ = command.env_remove(wish));
+    let mut program = Running(command.spawn().unwrap());
+    let mut output = BufReader::new(program.0.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+    let pid = program.0.id();
+    let own = spin_count(pid);
+    let crowd = crowd();
+    let daemon = Daemon::start(pid);
+    wait_for(|| (spin_count(pid) < own).then_some(()));
+    let off = "[[rule]]\nname = \"tests\"\nmatch.user = \"*\"\nwaits = \"off\"\n";
+    assert!(daemon.reload(off).status.success());
+    wait_for(|| (spin_count(pid) == own).then_some(()));
+    drop(crowd);
 }

@@ -13,10 +13,10 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// A control group of version 2; dropped, it is removed, once what was in it has ended.
-struct Group(PathBuf);
+pub struct Group(PathBuf);
 
 impl Group {
-    fn create(name: &str) -> std::io::Result<Group> {
+    pub fn create(name: &str) -> std::io::Result<Group> {
         let mut mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new).into_iter();
         let mount = mounts.find(|path| is_of_version_2(path)).ok_or(Error::from(ErrorKind::NotFound))?;
         let group = mount.join(format!("corewise-test-{}-{name}.service", std::process::id()));
@@ -25,10 +25,14 @@ impl Group {
     }
 
     fn take(&self, program: &Program) {
-        move_into(&self.0, program);
+        self.take_process(program.pid());
     }
 
-    fn name(&self) -> String {
+    pub fn take_process(&self, pid: u32) {
+        move_into(&self.0, pid);
+    }
+
+    pub fn name(&self) -> String {
         self.0.file_name().unwrap().to_str().unwrap().to_owned()
     }
 }
@@ -46,11 +50,11 @@ fn is_of_version_2(path: &Path) -> bool {
     statfs(path).is_ok_and(|of| of.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-fn move_into(group: &Path, program: &Program) {
-    std::fs::write(group.join("cgroup.procs"), program.pid().to_string()).unwrap();
+fn move_into(group: &Path, pid: u32) {
+    std::fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
 }
 
-fn no_group(error: &Error) -> Option<Capability> {
+pub fn no_group(error: &Error) -> Option<Capability> {
     let is_missing = is_refusal(error) || error.kind() == ErrorKind::ReadOnlyFilesystem;
     is_missing.then_some(Capability::Cgroup)
 }
@@ -101,7 +105,7 @@ fn the_cpuset_of_a_group_is_a_limit_for_its_threads() {
         if is_of_version_2(&cpuset.0) { None } else { Some(or_skip!(Group::create("set"), no_group)) };
     let program = Program::start(&["120", "fp"]);
     cpuset.allow("1");
-    move_into(&cpuset.0, &program);
+    move_into(&cpuset.0, program.pid());
     group.iter().for_each(|group| group.take(&program));
     let target = group.as_ref().map_or(&cpuset.0, |group| &group.0);
     let path = format!("/{}", target.file_name().unwrap().to_str().unwrap());

@@ -97,7 +97,7 @@ impl Team {
 }
 
 /// The program of a [`Team`].
-fn compiled_team(directory: &Path) -> PathBuf {
+pub fn compiled_team(directory: &Path) -> PathBuf {
     let binary = directory.join("waiting");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/waiting.c");
     let mut compiler = Command::new("cc");
@@ -106,7 +106,7 @@ fn compiled_team(directory: &Path) -> PathBuf {
 }
 
 /// The spin count of a process.
-fn spin_count(pid: u32) -> u64 {
+pub fn spin_count(pid: u32) -> u64 {
     let mut files = Files::default();
     let loaded = Loaded::in_process(pid, &mut files).unwrap();
     libgomp::find(&loaded, &mut files).remove(0).unwrap().own()

@@ -10,7 +10,7 @@ use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
-use crate::observe::{ApplicationReading, Hints, RunnableThreads, Standing, ThreadReading};
+use crate::observe::{ApplicationReading, Hints, RunnableThreads, Standing, ThreadReading, Treatment};
 use crate::plan::{Change, Outcome, OutcomeKind, Placement};
 use crate::policy::{Cause, Claims, Scene, Subject};
 use crate::time::Time;
@@ -89,6 +89,7 @@ impl Intake {
             name: reading.name.clone(),
             runnable: demand.runnable,
             hints: reading.hints,
+            treatment: reading.treatment.clone(),
             fpu_class: window.class(),
             placeable: false,
             resident: false,
@@ -225,6 +226,11 @@ impl Intake {
             threads: &self.subjects,
             applications: &self.applications,
         }
+    }
+
+    /// Returns whether the guard measures what the placement of a thread gains.
+    pub fn is_guarded(&self, thread: ThreadId) -> bool {
+        self.subject(thread).is_none_or(|subject| Treatment::is_guarded(&subject.treatment))
     }
 
     /// Returns a living thread.

@@ -18,6 +18,7 @@ use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
 mod amp;
+mod by_rule;
 mod cosched;
 mod epochs;
 mod events;
@@ -305,6 +306,7 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
         counters: None,
         hints: crate::observe::Hints::default(),
         progress: None,
+        treatment: None,
         ended: false,
     };
     Observation { at: second(second_), allowed, threads: vec![reading], outcomes, ..Observation::default() }

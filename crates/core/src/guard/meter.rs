@@ -47,14 +47,14 @@ struct Rate {
 
 impl Look {
     /// Takes the work of threads from their readings.
-    pub fn new(at: Time, threads: &[ThreadReading]) -> Look {
-        let known = threads.iter().filter_map(|reading| Some((reading, reading.progress?)));
+    pub fn new<'a>(at: Time, threads: impl Iterator<Item = &'a ThreadReading> + Clone) -> Look {
+        let known = threads.clone().filter_map(|reading| Some((reading, reading.progress?)));
         let work = |(reading, progress): (&ThreadReading, ProgressReading)| {
             let work = Work { app: reading.app, work: progress.work, cpu_ns: reading.cpu_ns };
             (reading.thread, work)
         };
         let work = known.clone().map(work);
-        let places = threads.iter().filter_map(|reading| Some((reading.thread, reading.last_pe?)));
+        let places = threads.filter_map(|reading| Some((reading.thread, reading.last_pe?)));
         Look {
             at,
             places: places.collect(),

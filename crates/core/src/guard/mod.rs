@@ -187,8 +187,14 @@ impl Guard {
         &self.findings
     }
 
-    /// Takes in an observation. `wanted` says whether the policy wants any thread bound.
-    pub fn take(&mut self, now: Time, threads: &[ThreadReading], wanted: bool) {
+    /// Takes in an observation of the threads that it guards. `wanted` says whether the policy wants any of
+    /// them bound.
+    pub fn take<'a>(
+        &mut self,
+        now: Time,
+        threads: impl Iterator<Item = &'a ThreadReading> + Clone,
+        wanted: bool,
+    ) {
         let look = Look::new(now, threads);
         self.findings.meter = look.source.or(self.findings.meter);
         if wanted && self.findings.wanted_at.is_none() {

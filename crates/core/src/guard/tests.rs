@@ -22,7 +22,7 @@ fn run(program: &Program, seconds: usize) -> (Guard, String) {
     let (mut now_ms, mut work, mut drawn) = (0u64, 0.0, String::new());
     while now_ms < seconds as u64 * 1000 {
         let now = Time(now_ms * 1_000_000);
-        guard.take(now, &[reading(Some(work))], true);
+        guard.take(now, [reading(Some(work))].iter(), true);
         if drawn.len() as u64 <= now_ms / 1000 {
             drawn.push(match (&guard.mode, guard.is_in_force()) {
                 (Mode::Trying(_), _) => '~',
@@ -116,7 +116,7 @@ fn when_progress_falls_the_placement_is_taken_back_at_once() {
 fn without_a_meter_nothing_is_guarded() {
     let mut guard = Guard::new(1);
     for second in 0..10 {
-        guard.take(Time(second * 1_000_000_000), &[reading(None)], true);
+        guard.take(Time(second * 1_000_000_000), [reading(None)].iter(), true);
         assert_eq!((guard.is_in_force(), guard.due()), (true, None));
     }
     assert_eq!(guard.findings().to_string(), "not guarded: no progress meter");
@@ -130,7 +130,7 @@ fn who_was_bound_before_there_was_a_meter_is_free_for_a_second_before_the_trial(
             .into_iter()
             .chain([(1400, Some(3.0), true)])
     {
-        guard.take(Time(at_ms * 1_000_000), &[reading(work)], true);
+        guard.take(Time(at_ms * 1_000_000), [reading(work)].iter(), true);
         assert_eq!(matches!(guard.mode, Mode::Trying(_)), is_tried, "{at_ms}");
         assert_eq!(guard.is_in_force() && !is_tried, work.is_none(), "{at_ms}");
     }
@@ -139,7 +139,7 @@ fn who_was_bound_before_there_was_a_meter_is_free_for_a_second_before_the_trial(
 #[test]
 fn before_the_first_trial_and_after_a_revert_the_placement_is_not_in_force() {
     let mut guard = Guard::new(1);
-    guard.take(Time(0), &[reading(Some(0.0))], false);
+    guard.take(Time(0), [reading(Some(0.0))].iter(), false);
     assert!(!guard.is_in_force());
     let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.0 };
     let (guard, _) = run(&program, 3);
@@ -153,7 +153,7 @@ fn what_a_trial_has_stirred_up_is_not_taken_for_where_threads_were() {
     while !matches!(guard.mode, Mode::Decided(_)) {
         // Whenever it is freed, the operating system leaves the thread somewhere else.
         let moved = ThreadReading { last_pe: Some(PeId(looks % 4)), ..reading(Some(work)) };
-        guard.take(now, &[moved], true);
+        guard.take(now, [moved].iter(), true);
         looks += 1;
         let next = guard.due().unwrap_or(now);
         let rate = if guard.is_in_force() { STEADY / 2.0 } else { STEADY };

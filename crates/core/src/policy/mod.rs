@@ -7,7 +7,7 @@ use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::AppId;
 use crate::machine_model::MachineModel;
-use crate::observe::{Event, Hints};
+use crate::observe::{Event, Hints, Treatment};
 use crate::plan::{Assignment, Placement};
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 mod amp;
 mod busyfcs;
+mod by_rule;
 mod claims;
 mod cosched;
 mod default;
@@ -34,6 +35,7 @@ mod static_ipc;
 mod turns;
 
 pub use crate::observe::EventKind;
+pub use by_rule::ByRule;
 pub use claims::Claims;
 pub use default::KIND as DEFAULT;
 pub use needs::{Needs, Reading};
@@ -105,6 +107,8 @@ pub struct Subject {
     pub runnable: bool,
     /// The hints of its runtime library.
     pub hints: Hints,
+    /// What rules say about its placement.
+    pub treatment: Option<Arc<Treatment>>,
     /// Its FPU class.
     pub fpu_class: FpuClass,
     /// Whether corewise may place it now.
@@ -128,6 +132,7 @@ impl Subject {
             name: "test".into(),
             runnable: true,
             hints: Hints::default(),
+            treatment: None,
             fpu_class: FpuClass::Unknown,
             placeable: true,
             resident: false,

@@ -383,6 +383,11 @@ impl Process {
         self.state
     }
 
+    /// Returns whether its threads wait in another way than their own.
+    pub fn is_changed(&self) -> bool {
+        matches!(self.state, State::Short | State::Turns)
+    }
+
     /// Returns whether no two of its threads should share a PE: they yield to each other in vain.
     pub fn is_apart(&self, may: Mitigations, now: Time) -> bool {
         let lacks_for = self.lacks_pes.map_or(Duration::ZERO, |since| now.since(since));

@@ -212,6 +212,20 @@ fn what_may_not_be_changed_stays() {
 }
 
 #[test]
+fn what_a_rule_leaves_alone_gets_its_own_waits_back_and_begins_anew_without_the_rule() {
+    let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
+    program.looks("###");
+    assert_eq!(program.state(), 's');
+    program.reading.left_alone = true;
+    let reading = program.reading;
+    assert!(program.waits.take(&reading, reading.at), "other settings are wanted");
+    assert!(!program.waits.is_any_changed() && !program.waits.take(&reading, reading.at));
+    assert!((0..20).all(|_| program.look('#') == 'o'));
+    program.reading.left_alone = false;
+    assert!(program.looks("####").contains('s'));
+}
+
+#[test]
 fn samples_that_come_late_are_judged_as_soon_as_those_from_the_start() {
     let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
     program.looks("###");

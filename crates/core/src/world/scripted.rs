@@ -9,7 +9,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, PmuReading,
-    RunnableThreads, SampleReading, Standing, ThreadReading,
+    RunnableThreads, SampleReading, Standing, ThreadReading, Treatment,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::time::Time;
@@ -49,6 +49,8 @@ pub struct ScriptedThread {
     pub refuses: Option<OutcomeKind>,
     /// What others do to its mask, or it does itself, and when.
     pub interference: Vec<(Time, Interference)>,
+    /// What rules say about its placement.
+    pub treatment: Option<Arc<Treatment>>,
 }
 
 /// A change of a thread's mask by somebody else than the engine.
@@ -90,6 +92,7 @@ impl ScriptedThread {
             hints: Vec::new(),
             refuses: None,
             interference: Vec::new(),
+            treatment: None,
         }
     }
 }
@@ -305,6 +308,7 @@ impl ScriptedWorld {
             counters: Some(state.counters(!thread.rates.is_empty())),
             hints: in_force(&thread.hints, self.now).unwrap_or_default(),
             progress: None,
+            treatment: thread.treatment.clone(),
             ended: thread.lives.end <= self.now,
         }
     }

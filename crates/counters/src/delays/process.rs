@@ -63,6 +63,7 @@ impl Process {
                 timeslices: Some(0),
                 idle_ns: None,
                 waits: IdleWaits::Fixed,
+                left_alone: false,
                 other_gangs: 0,
             },
             threads: HashMap::new(),

@@ -165,6 +165,12 @@ impl ControlGroups {
         self.0.get("").map(String::as_str)
     }
 
+    /// Returns the group in the hierarchy of systemd: that of version 2, or its own where only version 1 is
+    /// mounted.
+    pub fn of_systemd(&self) -> Option<&str> {
+        self.unified().or_else(|| self.0.get("name=systemd").map(String::as_str))
+    }
+
     /// Returns all groups, each with the hierarchy's controllers (separated by commas; empty in version 2).
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(controllers, group)| (controllers.as_str(), group.as_str()))

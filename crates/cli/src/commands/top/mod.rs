@@ -55,8 +55,9 @@ pub struct Top {
     #[arg(hide_possible_values = true)]
     color: When,
     /// What counts as a program: each program that is executed (those of one name that one program executes
-    /// are one), or everything below a process or control group together
-    #[arg(long, value_name = "program|command", default_value = "program")]
+    /// are one), each service, container or desktop application as a whole (and elsewhere each program), or
+    /// everything below a process or control group together
+    #[arg(long, value_name = "program|unit|command", default_value = "program")]
     applications: Extent,
     #[command(flatten)]
     policy: PolicyOptions,

@@ -1,7 +1,7 @@
 //! Policies whose placements a guard measures.
 
 use super::*;
-use crate::observe::{Observation, ProgressReading, ProgressSource, ThreadReading};
+use crate::observe::{Observation, ProgressReading, ProgressSource, ThreadReading, Treatment};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -77,4 +77,20 @@ fn only_whom_the_policy_placed_is_bound_whatever_the_guard_measures() {
     // It is moved back before it is freed.
     let places = [0, 1].map(|pe| Change::Bind(CpuSet::single(PeId(pe))));
     assert!(places.iter().all(|place| bound.iter().any(|action| action.change == *place)));
+}
+
+#[test]
+fn threads_that_a_rule_keeps_from_the_guard_are_never_freed_for_an_epoch() {
+    let config = EngineConfig { guard: Some(1), ..EngineConfig::default() };
+    let mut engine = Engine::new(bulldozer(), Box::new(Steadfast(Rc::default())), config);
+    for at_s in 1..30 {
+        let progress = Some(ProgressReading { work: 1000 * at_s, source: ProgressSource::Simulated });
+        let treatment = Some(Arc::new(Treatment { policy: None, order: 0, guard: false }));
+        let one = observe(at_s, Standing::Free, Vec::new());
+        let threads = vec![ThreadReading { progress, treatment, ..one.threads[0].clone() }];
+        engine.step(&Observation { threads, ..one });
+        assert!(engine.present().bound.contains_key(&id(0)), "{at_s}");
+    }
+    assert_eq!(engine.guarded(), None);
+    assert!(!engine.findings().unwrap().is_about_something());
 }

@@ -1,0 +1,86 @@
+//! Policies side by side: each thread is placed by the one that rules name for it.
+
+use super::*;
+use crate::observe::Treatment;
+use crate::policy::{ByRule, Claims};
+use std::sync::Arc;
+
+/// Two fast PEs and two slow ones.
+fn two_fast() -> Topology {
+    let kind = |name: &str, pes: &str| CpuKind {
+        name: name.to_owned(),
+        pes: pes.parse().unwrap(),
+        evidence: Vec::new(),
+        speed: None,
+    };
+    let kinds = vec![kind("fast", "0-1"), kind("slow", "2-3")];
+    Topology { kinds, ..machine(DomainKind::Core, 4, 1) }
+}
+
+/// A thread that computes in floating point for all of its time, by the policy of this rule.
+fn by(order: u32, policy: &str, app: u32) -> ScriptedThread {
+    let treatment = Treatment { policy: Some(policy.into()), order, guard: true };
+    ScriptedThread { app: AppId(app), treatment: Some(Arc::new(treatment)), ..ScriptedThread::steady(0.9) }
+}
+
+fn timeline(own: &str, seconds: u64, threads: Vec<ScriptedThread>) -> String {
+    let config = EngineConfig { claims: Claims::Weights, ..EngineConfig::default() };
+    let policy = Box::new(ByRule::new(policy::build(own).unwrap()));
+    let machine = two_fast();
+    draw_with(config, policy, &machine, vec![(Time(0), machine.allowed.clone())], seconds, threads)
+}
+
+#[test]
+fn threads_whose_policy_leaves_them_stay_free_and_the_others_are_placed() {
+    let own = || ScriptedThread::steady(0.9);
+    check(
+        timeline("spread", 3, vec![own(), by(0, "default", 1), own()]),
+        "000
+         ...
+         111",
+    );
+}
+
+#[test]
+fn policies_choose_in_the_order_of_the_rules_and_the_runs_own_last() {
+    // A thread within the fast PEs holds one of them, and the other one is left.
+    let own = || ScriptedThread { app: AppId(7), ..ScriptedThread::steady(0.9) };
+    let mintlp_first = "111
+                        222
+                        ***";
+    check(timeline("spread", 3, vec![own(), own(), by(0, "mintlp", 1)]), mintlp_first);
+    let in_order = |spread, mintlp| {
+        let threads = vec![by(spread, "spread", 1), by(spread, "spread", 1), by(mintlp, "mintlp", 2)];
+        timeline("default", 3, threads)
+    };
+    check(in_order(1, 0), mintlp_first);
+    check(
+        in_order(0, 1),
+        "000
+         111
+         ...",
+    );
+}
+
+#[test]
+fn a_policy_takes_the_pes_that_an_earlier_one_leaves_when_its_threads_rest() {
+    let mut first = by(0, "mintlp", 1);
+    first.blocked = vec![second(3)..second(6)];
+    check(
+        timeline("spread", 9, vec![first, ScriptedThread::steady(0.9), ScriptedThread::steady(0.8)]),
+        "***...***
+         111111111
+         222000222",
+    );
+}
+
+#[test]
+fn the_same_specification_is_one_policy() {
+    // With a ranking of its own, each application would be the least parallel one.
+    let threads = || vec![by(0, "mintlp", 1), by(0, "mintlp", 2), by(0, "mintlp", 2)];
+    let one_ranking = "+++
+                       ***
+                       ...";
+    check(timeline("default", 3, threads()), one_ranking);
+    check(timeline("mintlp", 3, threads()), one_ranking);
+}
