@@ -60,7 +60,7 @@ impl Tree {
         assert!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
         let paths = String::from_utf8(listed.stdout).expect("paths are UTF-8");
         let read = |path: &str| {
-            let bytes = std::fs::read(root.join(path)).ok()?; // Deleted, and not yet told to git.
+            let bytes = std::fs::read(root.join(path)).ok()?; // Deleted, and git does not know yet.
             Some((path.to_owned(), String::from_utf8(bytes).unwrap_or_default()))
         };
         Tree(paths.split_terminator('\0').filter_map(read).collect())
