@@ -10,6 +10,7 @@ mod layers;
 mod lexer;
 mod registry;
 mod shape;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ type Finding = String;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 22] = [
     shape::functions_are_short,
     shape::files_are_short,
     shape::lines_are_narrow,
@@ -45,6 +46,7 @@ const RULES: [Rule; 21] = [
     documents::documents_are_reachable,
     documents::no_machine_is_named,
     registry::the_page_of_policies_is_that_of_the_registry,
+    words::english_is_plain,
 ];
 
 impl Tree {
