@@ -245,7 +245,7 @@ fn in_groups(top: &Top, look: &Look, order: &[PeId], (width, most): (usize, usiz
     let pes_per_mark = largest.div_ceil(room);
     let marks = largest.div_ceil(pes_per_mark);
     let each = if pes_per_mark == 1 { "one PE".to_owned() } else { format!("{pes_per_mark} PEs") };
-    let words = format!("PEs: how busy each is (a mark is {each}), the mean, and the busiest program there");
+    let words = format!("PEs: how busy each is (a mark is {each}), the mean, and the busiest program");
     let heading = Line::styled(fit(&words, width), look.style(Role::Heading));
     let lines = groups.iter().map(|group| {
         let states: Vec<&PeState> = group.pes.iter().filter_map(|pe| top.pes.get(pe)).collect();
