@@ -1,8 +1,8 @@
 //! Rule: plain present-day English, with one word for each thing.
 //!
 //! The rule looks for phrases in code, comments and pages alike, in any case; `_` parts the words of a name.
-//! Old names in files of users must still be read, so lines by which serde does that may have them. Limit: the
-//! rule misses a phrase that is broken over two lines.
+//! Old names in files of users must still be read, so lines by which serde does that may have them. Limit:
+//! the rule misses a phrase that is broken over two lines.
 
 use crate::{Finding, Tree, check, finding, is_rust};
 
