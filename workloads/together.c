@@ -5,7 +5,7 @@
  *
  * It prints the processes' numbers, `ready 12 13`; when a line arrives on its standard input they become
  * the programs. For each that ends it prints `ended INDEX SECONDS STATUS`. It stays until its standard
- * input ends: who measures decides when what watches this command may stop watching.
+ * input ends: so the measuring program decides when the watching one may stop.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -43,23 +43,23 @@ class Shared(unittest.TestCase):
     def test_teams_fit_within_the_block_and_are_as_before_behind_it(self):
         libraries = Libraries(8)
         with environment(3, libraries.team), self.assertRaises(KeyError):
-            with corewise.shared(use_command=False) as told:
-                self.assertEqual((libraries.size, told), (3, ["some: 3 of 8 threads"]))
+            with corewise.shared(use_command=False) as done:
+                self.assertEqual((libraries.size, done), (3, ["some: 3 of 8 threads"]))
                 raise KeyError
         self.assertEqual(libraries.size, 8)
 
     def test_a_team_is_never_made_larger(self):
         libraries = Libraries(2)
-        with environment(3, libraries.team), corewise.shared(use_command=False) as told:
-            self.assertEqual((libraries.size, told), (2, []))
+        with environment(3, libraries.team), corewise.shared(use_command=False) as done:
+            self.assertEqual((libraries.size, done), (2, []))
 
     def test_what_the_user_has_chosen_stays_and_is_named(self):
         for variable in "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS":
             libraries = Libraries(8)
-            with environment(3, libraries.team, **{variable: "8"}), corewise.shared(use_command=False) as told:
-                self.assertEqual((libraries.size, told), (8, [f"as {variable} says"]))
+            with environment(3, libraries.team, **{variable: "8"}), corewise.shared(use_command=False) as done:
+                self.assertEqual((libraries.size, done), (8, [f"as {variable} says"]))
 
-    def test_who_chooses_within_the_block_keeps_that(self):
+    def test_a_choice_within_the_block_is_kept(self):
         libraries = Libraries(8)
         with environment(3, libraries.team):
             with corewise.shared(use_command=False):
@@ -69,26 +69,26 @@ class Shared(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def run_with(self, script):
-        """Within a block, with this as the corewise command: what is told, and what the command wrote."""
+        """Within a block, with this as the corewise command: what was done, and what the command wrote."""
         libraries = Libraries(8)
         with tempfile.TemporaryDirectory() as directory:
             command, log = pathlib.Path(directory, "corewise"), pathlib.Path(directory, "log")
             command.write_text(f"#!/bin/sh\necho $* > {log}.new\nmv {log}.new {log}\n{script}\n")
             command.chmod(command.stat().st_mode | stat.S_IXUSR)
             path = f"{directory}:{os.environ['PATH']}"
-            with environment(3, libraries.team, PATH=path), corewise.shared() as told:
+            with environment(3, libraries.team, PATH=path), corewise.shared() as done:
                 while not log.exists():
                     time.sleep(0.01)
-                return told, log.read_text()
+                return done, log.read_text()
 
     def test_the_command_shortens_waits_and_never_changes_the_chosen_size(self):
-        told, words = self.run_with("exec sleep 1000")
-        self.assertEqual(told, ["some: 3 of 8 threads", "waits: the corewise command"])
+        done, words = self.run_with("exec sleep 1000")
+        self.assertEqual(done, ["some: 3 of 8 threads", "waits: the corewise command"])
         self.assertEqual(words, f"run --quiet --pid {os.getpid()}\n")
 
     def test_where_the_command_may_not_only_the_size_is_chosen(self):
-        told, _ = self.run_with("exit 125")
-        self.assertEqual(told, ["some: 3 of 8 threads"])
+        done, _ = self.run_with("exit 125")
+        self.assertEqual(done, ["some: 3 of 8 threads"])
 
 
 class Free(unittest.TestCase):

@@ -1,5 +1,5 @@
-/* Trees of tasks, each of some µs: who finds none waits for one. The argument is how many times as many
- * there are. */
+/* Trees of tasks, each of some µs: a thread that finds none waits for one. The argument is how many times as
+ * many there are. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -34,7 +34,7 @@ pub enum Refusal {
     /// Other processes use the PEs.
     #[error(
         "PE {pe} is {:.0} % busy with other work, so its figures would be wrong: end that work (`top` shows \
-         who does it), wait for its end (--when-quiet), leave the PE out (--pes), or measure the machine \
+         it), wait for its end (--when-quiet), leave the PE out (--pes), or measure the machine \
          as it \
          is (--under-load)",
         .share * 100.0
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_and_clock_are_told_in_words() {
+    fn processor_and_clock_are_described_in_words() {
         let x86 = root(&[
             ("sys/devices/system/cpu/online", "0-1"),
             ("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu\n"),

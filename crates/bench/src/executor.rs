@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pe_that_is_taken_away_is_told_and_taken_back_later() {
+    fn a_pe_that_is_taken_away_is_reported_and_taken_back_later() {
         needs!(TwoPes);
         let mut executor = executor(Options::default());
         let [a, b] = usable(&executor);

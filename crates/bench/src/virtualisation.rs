@@ -58,9 +58,9 @@ pub fn hypervisor(root: &Path) -> Option<String> {
 /// The container that this process is in, as far as it shows.
 pub fn container(root: &Path) -> Option<String> {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
-    let told = text("run/systemd/container");
-    if !told.trim().is_empty() {
-        return Some(told.trim().to_owned());
+    let container = text("run/systemd/container");
+    if !container.trim().is_empty() {
+        return Some(container.trim().to_owned());
     }
     for (file, name) in [(".dockerenv", "Docker"), ("run/.containerenv", "Podman")] {
         if root.join(file).exists() {
@@ -89,7 +89,7 @@ mod tests {
     const CLOCKS: &str = "sys/devices/system/clocksource/clocksource0/available_clocksource";
 
     #[test]
-    fn what_a_machine_runs_in_is_told_by_its_traces() {
+    fn traces_show_what_a_machine_runs_in() {
         let check = |files: &[(&str, &str)], expected: Option<&str>| {
             assert_eq!(in_words(root(files).path()).as_deref(), expected, "{files:?}");
         };

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_one_who_left() {
+    fn no_worker_waits_for_one_that_has_left() {
         let meeting = Meeting::of(2);
         drop(Leaving(Arc::clone(&meeting)));
         assert!(!meeting.gather());

@@ -180,7 +180,7 @@ impl Record {
         let what = match self.guardian.state() {
             Ok(Some('T' | 't')) => "stopped",
             Ok(None) => "gone",
-            // If `/proc` cannot be read (for want of descriptors), nothing is changed either.
+            // If `/proc` cannot be read (for lack of descriptors), nothing is changed either.
             Ok(Some(_)) | Err(_) => return,
         };
         let failure = || format!("the guardian, which restores everything after a crash, is {what}");

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_ours_is_given_back_though_the_driver_has_rounded_it() {
+    fn our_limit_is_restored_even_if_the_driver_has_rounded_it() {
         let machine = machine();
         let token = ActToken::mint();
         let lower = |pe| Lowered { pe: PeId(pe), original_khz: 4_000_000, ours_khz: 2_030_000 };

@@ -336,7 +336,7 @@ impl Look<'_> {
     /// Returns whether a restored thread may be in the middle of creating a thread with the old mask: one
     /// that is ready to run and has not run since this was last denied.
     fn is_halfway(&mut self) -> bool {
-        // If the run time is not available, for want of descriptors or from the kernel, there is nothing to
+        // If the run time is not available, for lack of descriptors or from the kernel, there is nothing to
         // wait for.
         let run_ns = |thread: Task| match thread.state() {
             Ok(Some('R' | 'D')) => {

@@ -3,32 +3,33 @@
  * Follows the threads of applications (process trees) from the scheduler's own tracepoints.
  *
  * Problem: user space that polls /proc misses threads that live for a millisecond, and can only guess how
- * many threads were runnable between two looks. And who looks at every switch must do next to nothing there:
- * programs that talk over a pipe switch a hundred thousand times a second.
+ * many threads were runnable between two looks. A program that runs at every switch must do next to nothing
+ * there: programs that talk over a pipe switch a hundred thousand times a second.
  *
  * Approach: every followed thread carries an entry (task storage, which costs a third of looking up a
  * thread id). A thread is followed, as one of an application, when the thread that created it is; when it
  * is a new process of one in `parents` (corewise, of the command that it starts); or when its process is
  * in `adopted` while `adopt` runs (one that ran already; if corewise has started it, with all that it did
  * before). When it wakes up and when it goes to sleep, the number of runnable threads changes, which is
- * integrated over time (runnable.h); who waits for a CPU is runnable, so being switched in, or out by force,
- * changes nothing and is not looked at. When it executes a program, it is counted elsewhere from then on
- * (programs.h). Times on a CPU are the scheduler's own. Ends are told through a ring buffer, and so are
- * beginnings and programs; who lives is asked for by `list`.
+ * integrated over time (runnable.h); a thread that waits for a CPU is runnable, so being switched in, or out
+ * by force, changes nothing and is not looked at. When it executes a program, it is counted elsewhere from
+ * then on (programs.h). Times on a CPU are the scheduler's own. Ends are reported through a ring buffer, and
+ * so are beginnings and programs; `list` lists the living threads.
  *
  * Wake-ups: user space is woken for the first news after a rest of WAKE_NS; it looks again by itself after
  * that time. So a program that creates a thousand threads a second costs no more wake-ups than one that
  * creates a hundred.
  *
- * Changes of the number of runnable threads are told only if somebody asked: at once, but not within TOLD_NS
+ * Changes of the number of runnable threads are reported only on request: at once, but not within REPORT_NS
  * after the last one; user space, which maps `apps`, looks by itself at the end of that time. So an
- * application whose threads switch a hundred thousand times a second wakes nobody more often than another.
+ * application whose threads switch a hundred thousand times a second wakes user space no more often than
+ * another.
  *
  * Unwatched: that programs are attached to switches and wake-ups costs each of them some 100 ns, whatever
  * they do; two processes that hand a byte to and fro lose an eighth of their time. So user space counts
  * by `changes` and detaches these two while there are very many. It sets `unwatched` then, and runs
  * `settle`; again when it has attached them. Meanwhile a thread's times are what the scheduler itself
- * adds up, its end is told when it exits, and nobody is counted as runnable.
+ * adds up, its end is reported when it exits, and no thread is counted as runnable.
  *
  * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
  *
@@ -39,12 +40,12 @@
  *
  * Serialisation: the kernel holds the run queue lock of a thread at its switches and wake-ups, so the updates
  * of one entry are ordered, but for those of `adopt`, which looks at a thread from outside: the clock's word
- * is changed by compare-and-swap, and who changes it counts. `app` is shared by all and changed by atomic
- * operations.
+ * is changed by compare-and-swap, and the one that changes it counts. `app` is shared by all and changed by
+ * atomic operations.
  *
  * Limits: the scheduler adds the time on a CPU up when it looks at the thread, at the latest at the next
  * tick; that of one that runs just now lags behind by so much. It is complete at the thread's last switch,
- * which is when its end is told.
+ * which is when its end is reported.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -71,10 +72,10 @@ struct thread {
 enum stage {
 	LIVES,
 	ENDING, /* it will not return to user space */
-	ENDED, /* its end was told */
+	ENDED, /* its end was reported */
 };
 
-/* What is told of a thread. Mirrored by `RawThread` in discovery/known.rs. */
+/* What is reported of a thread. Mirrored by `RawThread` in discovery/known.rs. */
 struct news {
 	__s64 runnable_clock;
 	__u64 generation;

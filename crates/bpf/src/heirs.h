@@ -3,9 +3,9 @@
  * What inherits a mask, for discovery.bpf.c.
  *
  * User space lists the threads that it has bound in `bound`. When one of these creates a thread or a process,
- * or executes a program, whoever runs with the inherited mask is told before it executes its first
- * instruction: through `heirs` to a thread of user space that is woken each time and only gives masks back,
- * and through `starts` to the one that keeps the books.
+ * or executes a program, the thread that runs with the inherited mask is reported before it executes its
+ * first instruction: through `heirs` to a thread of user space that is woken each time and only restores
+ * masks, and through `starts` to the one that records all threads.
  */
 #ifndef COREWISE_HEIRS_H
 #define COREWISE_HEIRS_H
@@ -17,14 +17,14 @@ struct bound {
 	__u32 original;
 };
 
-/* Who runs with the mask of a bound thread: what it has created, or itself with another program. */
+/* A thread with the mask of a bound thread: one that it has created, or itself with another program. */
 struct heir {
 	__u32 tid;
 	__u32 ours;
 	__u32 original;
 };
 
-/* The same, for the books. */
+/* The same, for the record of all threads. */
 struct start {
 	__u64 generation;
 	__u32 tid;
@@ -33,7 +33,7 @@ struct start {
 	__u32 by_tgid;
 };
 
-/* Who has its own mask again may be in the middle of creating somebody with the old one for so long. */
+/* For so long a thread with its own mask again may be creating another one with the old mask. */
 #define HANDS_ON_NS (1000 * 1000 * 1000)
 
 /* Threads that user space has bound, and those that have inherited their masks, by tid. */

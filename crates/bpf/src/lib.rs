@@ -2,7 +2,7 @@
 //! how they are loaded.
 //!
 //! Programs and maps belong to descriptors of this process: when it ends, however it ends, the kernel drops
-//! them. All errors are reasons in words, for whoever can do without BPF.
+//! them. All errors are reasons in words, for callers that can do without BPF.
 
 use corewise_sys::proc::Proc;
 use libbpf_rs::{Link, MapHandle, Object, ObjectBuilder, OpenObject};

@@ -112,8 +112,8 @@ static __always_inline struct sample *this_sample(void)
 
 /*
  * A thread that the timer has interrupted in the kernel is preempted on its way back: to sample it would
- * count the kernel's time for the code that it goes back to. Of a system call its registers tell; of a page
- * fault (all others are short and seldom) they are kept, to be told by them.
+ * count the kernel's time for the code that it goes back to. Its registers show whether that is a system
+ * call; those of a page fault (all others are short and seldom) are kept here to recognise it.
  */
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_page_fault, unsigned long address, struct pt_regs *registers)
@@ -156,7 +156,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		return 0;
 	sample->tid = prev->pid;
 	sample->tgid = prev->tgid;
-	/* `preempt` is said of threads that were preempted in the kernel. */
+	/* `preempt` is set for threads that were preempted in the kernel. */
 	sample->in_kernel = preempt || (__s64)sample->registers[ORIG_AX] >= 0 || comes_from_fault(sample);
 	if (sample->in_kernel)
 		return 0;

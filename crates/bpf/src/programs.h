@@ -61,8 +61,8 @@ static __always_inline __u32 entry_of_program(struct linux_binprm *binary, __u32
 	app->runnable_thread_ns = 0;
 	app->active_ns = 0;
 	app->sequential_ns = 0;
-	app->told = 0;
-	app->told_runnable = 0;
+	app->reported = 0;
+	app->reported_runnable = 0;
 	app->runnable_max = 0;
 	app->into = index;
 	app->threads = 0;

@@ -11,7 +11,7 @@
 #define COREWISE_RUNNABLE_H
 
 /* `COALESCED_WITHIN` of corewise_core::observe. */
-#define TOLD_NS (2 * 1000 * 1000)
+#define REPORT_NS (2 * 1000 * 1000)
 
 /* Mirrored by `APPS_MAX`. */
 #define APPS_MAX 1024
@@ -42,9 +42,9 @@ struct app {
 	__u64 runnable_thread_ns;
 	__u64 active_ns;
 	__u64 sequential_ns;
-	__u64 told; /* when the number of runnable threads was told last, */
-	__u32 told_runnable; /* and which it was */
-	__u32 asked; /* whether it is to be told */
+	__u64 reported; /* when the number of runnable threads was reported last, */
+	__u32 reported_runnable; /* and what it was then */
+	__u32 asked; /* whether user space wants reports of it */
 	__u32 runnable_max;
 	__u32 changes; /* of the number of runnable threads; some may be lost. Never reset */
 	__u32 unwatched; /* whether nobody looks at switches and wake-ups */
@@ -118,21 +118,21 @@ static __always_inline void note_runnable(struct app *app, __s32 runnable)
 	}
 }
 
-static __always_inline void tell_runnable(struct app *app, __u32 index, __u32 runnable, __u64 now)
+static __always_inline void report_runnable(struct app *app, __u32 index, __u32 runnable, __u64 now)
 {
-	__u64 told = app->told;
+	__u64 reported = app->reported;
 
-	if (runnable == app->told_runnable || now - told < TOLD_NS)
+	if (runnable == app->reported_runnable || now - reported < REPORT_NS)
 		return;
-	if (__sync_val_compare_and_swap(&app->told, told, now) != told)
+	if (__sync_val_compare_and_swap(&app->reported, reported, now) != reported)
 		return;
-	app->told_runnable = runnable;
+	app->reported_runnable = runnable;
 	bpf_ringbuf_output(&changes, &index, sizeof(index), BPF_RB_FORCE_WAKEUP);
 }
 
 /*
- * One more or less thread of an entry is runnable. Whoever changes the number accounts for the time for which
- * it was what it was. Mirrored by `Apps::count`.
+ * One more or less thread of an entry is runnable. The CPU that changes the number accounts for the time
+ * since the change before. Mirrored by `Apps::count`.
  */
 static __always_inline void count_runnable(__u32 entry, __u32 tid, int change, __u64 now)
 {
@@ -163,7 +163,7 @@ static __always_inline void count_runnable(__u32 entry, __u32 tid, int change, _
 		if (counted)
 			elapsed_ns = (until - since) << TIME_SHIFT;
 	}
-	/* Else the number alone: whoever comes next accounts for the time since the change before. */
+	/* Else the number alone: the next change accounts for the time since the change before. */
 	if (!counted)
 		runnable = count_of(__sync_fetch_and_add(&app->present, change));
 	if (runnable > 0) {
@@ -176,7 +176,7 @@ static __always_inline void count_runnable(__u32 entry, __u32 tid, int change, _
 	app->changes++;
 	note_runnable(app, runnable + change);
 	if (app->asked)
-		tell_runnable(app, index, runnable + change, now);
+		report_runnable(app, index, runnable + change, now);
 }
 
 #endif

@@ -38,7 +38,7 @@ static void *thread(void *rounds) { return (void *)mixed((uint64_t)rounds); }
 
 static pid_t parent;
 
-// Whether to end: the file is there, or whoever was to make it is gone.
+// Whether to end: the file is there, or the process that was to make it is gone.
 static int is_over(const char *file) { return access(file, F_OK) == 0 || getppid() != parent; }
 
 // Works until the end; how often the work came out wrong.

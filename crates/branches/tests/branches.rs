@@ -241,9 +241,9 @@ fn sampler_to_be_killed() {
     if let Ok(pid) = std::env::var("BRANCHES_TEST_PID") {
         let by_ptrace = std::env::var_os("BRANCHES_TEST_BY_PTRACE").is_some();
         let backend = if by_ptrace { Backend::ShadowPtrace } else { Backend::Shadow };
-        let mut tell =
+        let mut report =
             at_windows(1, || std::fs::write(std::env::var("BRANCHES_TEST_SAMPLES").unwrap(), "").unwrap());
-        record(Target::Pid(pid.parse().unwrap()), &options(backend, 2000.0), &mut tell).unwrap();
+        record(Target::Pid(pid.parse().unwrap()), &options(backend, 2000.0), &mut report).unwrap();
     }
 }
 

@@ -12,7 +12,7 @@
 //! kinds that are done only where they are named. Needs root, the PEs 0 and 1, and cgroups with cpusets.
 //!
 //! Threads that pin themselves (`pin`, and `tail` by taskset) are narrow by their own wish; how many of them
-//! were given more is told apart.
+//! were widened is counted apart.
 
 #[path = "campaign/changes.rs"]
 mod changes;

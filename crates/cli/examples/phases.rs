@@ -3,8 +3,8 @@
 //!
 //! `phases rate` prints how many steps of the work a PE does in a millisecond. `phases RATE ROUNDS SERIAL
 //! PARALLEL THREADS` works with that rate: in each of the rounds the first thread works for SERIAL ms, then
-//! each of the threads for PARALLEL ms, counted on a PE of that rate. Who waits sleeps. At the end it prints
-//! the seconds that all took.
+//! each of the threads for PARALLEL ms, counted on a PE of that rate. A thread that waits sleeps. At the end
+//! it prints the seconds that all took.
 
 use std::hint::black_box;
 use std::sync::Barrier;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A real-time thread, bound to the PE, takes the share of each period; everything else on the PE gets the
-//! rest. How much it really took is told by its own CPU time. With `--reference` the speed of the PE relative
+//! rest. Its own CPU time shows how much it really took. With `--reference` the speed of the PE relative
 //! to the reference is measured meanwhile, with both at work, and printed beside the planted one; without,
 //! the PE is only held, for instance while `corewise calibrate` runs. Needs the right to real-time
 //! scheduling.
@@ -92,7 +92,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, Box<dyn E
     Ok(arguments)
 }
 
-/// Takes the share of each period until told to stop. Returns the share that it took.
+/// Takes the share of each period until it has to stop. Returns the share that it took.
 fn hold(
     pe: PeId,
     share: f64,

@@ -122,9 +122,9 @@ mod tests {
 
     fn check(line: &str, expected: &str, hints: usize) {
         let words = format!("corewise {line}");
-        let (new, told) = renewed(words.split(' ').map(OsString::from));
+        let (new, hinted) = renewed(words.split(' ').map(OsString::from));
         let new: Vec<_> = new.iter().skip(1).map(|word| word.to_string_lossy()).collect();
-        assert_eq!((new.join(" ").as_str(), told.len()), (expected, hints), "{told:?}");
+        assert_eq!((new.join(" ").as_str(), hinted.len()), (expected, hints), "{hinted:?}");
     }
 
     #[test]

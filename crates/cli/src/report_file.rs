@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(format("b.json"), Some(Format::Json));
         assert_eq!(format("/dev/stdout"), Some(Format::Json));
         assert_eq!(format("b.pdf"), None);
-        let told = format_of(Path::new("b.pdf")).unwrap_err().to_string();
-        assert!(["b.pdf", ".json", ".html", ".txt"].iter().all(|part| told.contains(part)), "{told}");
+        let error = format_of(Path::new("b.pdf")).unwrap_err().to_string();
+        assert!(["b.pdf", ".json", ".html", ".txt"].iter().all(|part| error.contains(part)), "{error}");
     }
 }

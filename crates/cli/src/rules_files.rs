@@ -3,7 +3,7 @@
 //! The directories are, the most important first, the user's, the administrator's and the distribution's. Of
 //! two files of one name only the one in the more important directory counts; if it is empty, or a link to
 //! `/dev/null`, there is none. What remains is read in this order: `rules.toml`, then the files of `rules.d`
-//! by their names. Root has no directory of its own: its environment may be that of whoever became root.
+//! by their names. Root has no directory of its own: its environment may be that of the user who became root.
 
 use corewise_rules::{RuleErrors, Rules, SourceFile};
 use corewise_sys::input;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_large_is_told_with_its_limit() {
+    fn a_file_that_is_too_large_is_reported_with_the_limit() {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("rules.toml"), "#".repeat(FILE_MAX as usize + 1)).unwrap();
         let errors = read(&[root.path().to_owned()]).unwrap_err().to_string();

@@ -183,7 +183,7 @@ fn what_cannot_be_written_is_named_before_anything_is_measured() {
     let model = ["calibrate", "--quick", "--machine", "pu:2", "--kernels", "int-add"];
     let (out, error) = check(&[&model[..], &["--output", "/dev/full", "--json"]].concat(), 1);
     assert!(error.contains("cannot write /dev/full") && error.contains("No space"), "{error}");
-    assert!(out.contains("corewise machine profile"), "what was measured is printed all the same");
+    assert!(out.contains("corewise machine profile"), "what was measured is printed nevertheless");
     check(&["calibrate", "--kernels", "reed"], 2);
     check(&["calibrate", "--noise", "0.1"], 2);
     check(&["calibrate", "--budget", "1ms"], 2);

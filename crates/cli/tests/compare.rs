@@ -141,7 +141,7 @@ fn a_workload_starts_later_and_restarts_until_the_longest_is_done() {
 }
 
 #[test]
-fn whoever_stays_behind_is_ended_and_the_note_says_so() {
+fn processes_left_behind_are_ended_and_noted() {
     let directory = tempfile::tempdir().expect("a directory");
     let pids = path(&directory, "pids");
     let script = format!(

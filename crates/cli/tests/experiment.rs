@@ -77,7 +77,7 @@ fn small_experiment(directory: &tempfile::TempDir) -> PathBuf {
 }
 
 #[test]
-fn an_experiment_is_told_as_table_page_and_json() {
+fn an_experiment_is_reported_as_table_page_and_json() {
     let directory = tempfile::tempdir().expect("a directory");
     let folder = small_experiment(&directory);
     let (page, json) = (directory.path().join("small.html"), directory.path().join("small.json"));

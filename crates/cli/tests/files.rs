@@ -176,7 +176,7 @@ int main(void) {
 const LIBRARY: &str = "double work(long n) { volatile double x = 1; while (n--) x *= 1.0000001; return x; }";
 
 #[test]
-fn a_pipe_under_a_librarys_name_holds_up_nobody() {
+fn a_pipe_under_a_librarys_name_delays_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let compile = |source: &str, arguments: &[&str]| {
         std::fs::write(directory.path().join("source.c"), source).unwrap();

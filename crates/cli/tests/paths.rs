@@ -75,8 +75,8 @@ impl Fixture {
     fn record(&self, file: &str, rounds: &str) {
         let args = ["record", "--rate", "500", "--branches", "16", "-o", file, "--", "./program", rounds];
         let output = self.corewise(&args).assert().code(7);
-        let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-        assert!(told.contains(" windows by "), "{told}");
+        let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(stderr.contains(" windows by "), "{stderr}");
     }
 
     fn stdout(&self, args: &[&str]) -> String {
@@ -159,9 +159,9 @@ fn a_recording_becomes_a_report_and_every_profile() {
 fn llvm(fixture: &Fixture, tool: &str, args: &[&str]) -> String {
     let mut command = std::process::Command::new(Path::new("/usr/lib/llvm-19/bin").join(tool));
     let output = command.current_dir(fixture.folder.path()).args(args).output().unwrap();
-    let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success(), "{tool}: {told:?}");
-    told.concat()
+    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{tool}: {printed:?}");
+    printed.concat()
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn the_tools_that_read_profiles_find_the_hot_functions_in_them() {
         let shown = llvm(&fixture, "llvm-profdata", &["show", "--sample", profile]);
         assert!(shown.contains("Function: classify: "), "{profile}: {shown}");
     }
-    let told = llvm(&fixture, "perf2bolt", &["program", "-pa", "-p", "bolt", "-o", "fdata"]);
-    assert!(told.contains("mismatching disassembled function contents: 0 "), "{told}");
+    let printed = llvm(&fixture, "perf2bolt", &["program", "-pa", "-p", "bolt", "-o", "fdata"]);
+    assert!(printed.contains("mismatching disassembled function contents: 0 "), "{printed}");
     let fdata = std::fs::read_to_string(fixture.path("fdata")).unwrap();
     assert!(fdata.contains("classify"), "{fdata}");
 }
@@ -189,18 +189,18 @@ fn the_tools_that_read_profiles_find_the_hot_functions_in_them() {
 #[test]
 fn a_profile_that_is_worth_less_than_it_looks_says_why() {
     let fixture = Fixture::new();
-    let told = |format: &str| {
+    let warnings = |format: &str| {
         let output =
             fixture.corewise(&["export", "run.cwp", "-f", format, "-o", "profile"]).assert().success();
         String::from_utf8_lossy(&output.get_output().stderr).into_owned()
     };
     fixture.compile_with(PROGRAM, &["-Wl,--build-id=none"]);
     fixture.record("run.cwp", "3");
-    let profgen = told("llvm-profgen");
+    let profgen = warnings("llvm-profgen");
     for words in ["are few for a profile: record a longer run", "-gline-tables-only", "-Wl,--build-id"] {
         assert!(profgen.contains(words), "no `{words}` in: {profgen}");
     }
-    assert!(told("bolt").contains("-Wl,--emit-relocs"));
+    assert!(warnings("bolt").contains("-Wl,--emit-relocs"));
     fixture.check_error(&["export", "run.cwp", "-f", "autofdo"], 1, &["no debug information", "-g"]);
     // Go's linker is not that of C.
     let go = format!("{PROGRAM}\n__attribute__((section(\".go.buildinfo\"))) int info = 1;");
@@ -213,9 +213,12 @@ fn a_profile_that_is_worth_less_than_it_looks_says_why() {
     fixture.compile_with(PROGRAM, &["-g", "-Wl,--build-id", "-Wl,--emit-relocs"]);
     fixture.record("run.cwp", "3");
     for format in ["llvm-profgen", "bolt"] {
-        let told = told(format);
-        assert!(told.contains("few for a profile"), "{told}");
-        assert!(["-gline", "build id", "--emit-relocs"].iter().all(|word| !told.contains(word)), "{told}");
+        let warnings = warnings(format);
+        assert!(warnings.contains("few for a profile"), "{warnings}");
+        assert!(
+            ["-gline", "build id", "--emit-relocs"].iter().all(|word| !warnings.contains(word)),
+            "{warnings}"
+        );
     }
 }
 
@@ -235,13 +238,13 @@ fn recordings_of_two_builds_are_one_and_the_build_that_is_there_is_exported() {
     fixture.compile_with(PROGRAM, &["-g", "-O2", "-Wl,--build-id"]);
     fixture.record("new.cwp", ROUNDS);
     let output = fixture.corewise(&["merge", "old.cwp", "new.cwp", "-o", "all.cwp"]).assert().success();
-    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(told.contains("of 2 recordings") && told.contains("was recorded in 2 builds"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(stderr.contains("of 2 recordings") && stderr.contains("was recorded in 2 builds"), "{stderr}");
 
     let args = ["export", "all.cwp", "-f", "bolt", "--module", "program"];
     let output = fixture.corewise(&args).assert().success();
-    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(told.contains("windows of another build are left out"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(stderr.contains("windows of another build are left out"), "{stderr}");
     let of_all = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     let new = fixture.stdout(&["export", "new.cwp", "-f", "bolt", "--module", "program"]);
     // A window in which the first program was still being loaded is one of the loader's present build. It
@@ -316,8 +319,8 @@ fn a_process_of_somebody_else_is_refused() {
         command.uid(65534).gid(65534);
     }
     let output = Command::from_std(command).assert().code(125);
-    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(told.contains("may not be followed") || told.contains("refused"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(stderr.contains("may not be followed") || stderr.contains("refused"), "{stderr}");
 }
 
 fn is_root() -> bool {

@@ -137,7 +137,7 @@ fn gcc_finds_the_hot_function_in_its_profile() {
     assert_eq!(outcome["variants"][1]["name"], "sample", "{outcome}");
     let files = project.folder.path().read_dir().unwrap().map(|entry| entry.unwrap().path());
     let mut dumps = files.filter(|file| file.extension().is_some_and(|extension| extension == "optimized"));
-    let dump = std::fs::read_to_string(dumps.next().expect("GCC has told what it did")).unwrap();
+    let dump = std::fs::read_to_string(dumps.next().expect("GCC has written what it did")).unwrap();
     let of_step = dump.lines().find(|line| line.starts_with(";; Function step ")).unwrap();
     assert!(of_step.ends_with("(hot)"), "{of_step}");
 }
@@ -207,8 +207,8 @@ fn a_recording_that_the_user_has_makes_the_profile() {
     std::fs::write(project.path("prog.c"), format!("{PROGRAM}\n int more;")).unwrap();
     let build = BUILD.replace("-O2", "-O2 -Rpass-analysis=sample-profile");
     let output = project.pgo(&build, &options).assert().success();
-    let told = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(!told.contains("recording baseline"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(!stderr.contains("recording baseline"), "{stderr}");
     let remarks = String::from_utf8(project.read("corewise-pgo/build-sample.log")).unwrap();
     assert!(remarks.contains("samples from profile"), "{remarks}");
     assert!(remarks.contains("-mllvm -salvage-stale-profile"), "the compiler allows for it: {remarks}");

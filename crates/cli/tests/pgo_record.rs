@@ -23,7 +23,7 @@ int main(void) {
 }
 "#;
 
-/// How long a fact is waited for that is sure to come.
+/// How long a test waits for a fact that is sure to come.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that is killed at the end, whatever becomes of the test.
@@ -137,9 +137,9 @@ fn stderr_of(running: &mut Running) -> String {
 fn ended(mut recorder: Running) -> String {
     kill(Pid::from_raw(recorder.0.id() as i32), Signal::SIGINT).unwrap();
     let status = recorder.0.wait().unwrap();
-    let told = stderr_of(&mut recorder);
-    assert_eq!(status.code(), Some(0), "{told}");
-    told
+    let printed = stderr_of(&mut recorder);
+    assert_eq!(status.code(), Some(0), "{printed}");
+    printed
 }
 
 fn check_error(output: &Output, words: &[&str]) {
@@ -162,8 +162,8 @@ fn a_process_that_always_runs_fills_a_store_whatever_ends_the_recorder() {
 
     let mut recorder = project.recorder(&["--pid", &program.pid()]);
     assert_eq!(project.wait_for_recordings(first + 1, &mut recorder), None);
-    let told = ended(recorder);
-    assert!(told.contains(" windows of ") && told.contains("corewise pgo --from store"), "{told}");
+    let printed = ended(recorder);
+    assert!(printed.contains(" windows of ") && printed.contains("corewise pgo --from store"), "{printed}");
     assert!(program.is_going_on());
 
     // The recorder ends with the program.
@@ -222,9 +222,12 @@ fn the_whole_system_is_recorded_by_builds() {
     let project = Project::new();
     let mut program = project.run();
     let mut recorder = project.recorder(&["--system"]);
-    if let Some(told) = project.wait_for_recordings(1, &mut recorder) {
-        assert!(told.contains("is recorded by preempting its threads, which is not possible here"), "{told}");
-        skip!(Bpf, "{told}");
+    if let Some(printed) = project.wait_for_recordings(1, &mut recorder) {
+        assert!(
+            printed.contains("is recorded by preempting its threads, which is not possible here"),
+            "{printed}"
+        );
+        skip!(Bpf, "{printed}");
     }
     ended(recorder);
     assert!(program.is_going_on() && project.counts() > 0);
@@ -259,9 +262,12 @@ fn a_service_is_recorded_also_after_it_is_started_again() {
         Err(error) => skip!(Cpuset, "{error}"),
     };
     let mut recorder = project.recorder(&["--service", unit.trim_end_matches(".service")]);
-    if let Some(told) = project.wait_for_recordings(1, &mut recorder) {
-        assert!(told.contains("is recorded by preempting its threads, which is not possible here"), "{told}");
-        skip!(Bpf, "{told}");
+    if let Some(printed) = project.wait_for_recordings(1, &mut recorder) {
+        assert!(
+            printed.contains("is recorded by preempting its threads, which is not possible here"),
+            "{printed}"
+        );
+        skip!(Bpf, "{printed}");
     }
     drop(service);
     wait_for("the group is gone", || !group.exists() || fs::remove_dir(&group).is_ok());

@@ -33,7 +33,7 @@ fn the_example_is_sound_and_so_is_that_of_the_page() {
 }
 
 #[test]
-fn every_error_of_every_file_is_told_and_the_exit_status_is_1() {
+fn every_error_of_every_file_is_printed_and_the_exit_status_is_1() {
     let directory = tempfile::tempdir().unwrap();
     let one = write(directory.path(), "rules.toml", "[daemon]\nwatch = 'some'\npolcy = 'pa'\n");
     let two = write(directory.path(), "rules.d/10.toml", "[[rule]]\nname = 'a'\n");

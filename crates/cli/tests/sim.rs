@@ -414,8 +414,8 @@ fn the_example_that_asks_for_events_catches_phases_between_two_intervals() {
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         json["variants"][1]["applications"][0]["speedup"]["value"].as_f64().expect("one")
     };
-    let (told, blind) = (speedup(PHASES), speedup(&PHASES.replace("events = true", "")));
-    assert!(told > 1.3 && blind < 1.05, "speedup {told} with events, {blind} without");
+    let (informed, blind) = (speedup(PHASES), speedup(&PHASES.replace("events = true", "")));
+    assert!(informed > 1.3 && blind < 1.05, "speedup {informed} with events, {blind} without");
 }
 
 #[test]

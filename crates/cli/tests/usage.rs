@@ -39,7 +39,7 @@ fn an_unknown_format_of_reports_is_refused_before_the_command_runs() {
 }
 
 #[test]
-fn the_cause_of_an_error_is_told_once() {
+fn the_cause_of_an_error_is_printed_once() {
     let (_, said) = refusal(&["topo", "--machine", "/nonexistent/machine.xml"]);
     assert_eq!(said.matches("No such file or directory").count(), 1, "{said}");
 }

@@ -96,7 +96,7 @@ fn branch_or_system(word: u32, plain: Instruction) -> Instruction {
         _ if bits(word, 31, 20) == 0b1101_0101_0011 => {
             Instruction { reads_clock: true, writes: register(bits(word, 4, 0)), ..plain }
         }
-        // YIELD, WFE, WFI and ISB: what spin loops use to give way.
+        // YIELD, WFE, WFI and ISB: what spin loops use to pause.
         _ => Instruction {
             waits: matches!(word, 0xd503_203f | 0xd503_205f | 0xd503_207f | 0xd503_3fdf),
             ..plain

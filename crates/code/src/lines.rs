@@ -28,7 +28,7 @@ type Entry<'d> = DebuggingInformationEntry<Bytes<'d>>;
 /// Declarations lead to declarations, but only damaged files lead in circles.
 const ORIGINS_MAX: usize = 8;
 
-/// Inlined calls within each other that are told apart. Compilers make some ten.
+/// Inlined calls within each other that are distinguished. Compilers make some ten.
 const DEPTH_MAX: usize = 256;
 
 /// Ranges, rows of line tables, and 64 bytes of names that are kept. The largest compilers have a fourth.

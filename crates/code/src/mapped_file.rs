@@ -51,7 +51,7 @@ fn is_mapped_as(file: &File, key: FileKey) -> bool {
         is_it((libc::major(device), libc::minor(device)), seen.ino())
     });
     let listed = plainly || listed_as(file).is_some_and(|own| is_it(own.device, own.inode));
-    // Lists of mappings do not tell generations, events do.
+    // Lists of mappings have no generations, events do.
     let is_earlier = |now| key.generation != 0 && now != key.generation as u32;
     listed && !generation(file).is_some_and(is_earlier)
 }

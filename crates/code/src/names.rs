@@ -122,8 +122,8 @@ const WAITS_WITHIN: &[&str] = &[
 /// What only runtimes of OpenMP export.
 const OPENMP: &[&str] = &["__kmpc_fork_call", "GOMP_parallel"];
 
-/// What a runtime exports whose idle threads give their PE away while they spin: LLVM's OpenMP, and Intel's.
-pub const GIVES_WAY: &str = "kmp_get_blocktime";
+/// What a runtime exports whose idle threads yield while they spin: LLVM's OpenMP, and Intel's.
+pub const YIELDS: &str = "kmp_get_blocktime";
 
 /// Code of a runtime: LLVM's has 0.7 MB.
 const RUNTIME_BYTES_MAX: usize = 16 << 20;
@@ -235,11 +235,11 @@ impl Names {
         names.functions.sort_unstable_by_key(|&(start, ..)| start);
         names.functions.dedup_by_key(|&mut (start, ..)| start);
         names.slots = slots(&object);
-        names.gives_way = exports_one_of(&content, &object, &[GIVES_WAY]);
+        names.gives_way = exports_one_of(&content, &object, &[YIELDS]);
         names
     }
 
-    /// Whether it is a runtime whose idle threads give their PE away while they spin.
+    /// Whether it is a runtime whose idle threads yield while they spin.
     pub fn gives_way(&self) -> bool {
         self.gives_way
     }

@@ -106,7 +106,7 @@ impl Mapping {
 }
 
 impl FileKey {
-    /// What the kernel lists, which does not tell generations.
+    /// What the kernel lists, without generations.
     pub(crate) fn of(listed: &ListedMapping) -> FileKey {
         FileKey { device: listed.device, inode: listed.inode, generation: 0 }
     }

@@ -236,7 +236,7 @@ impl Machine<'_> {
         Some(())
     }
 
-    /// What an instruction changes that is not understood is not known any more.
+    /// Forgets the values that an unknown instruction changes.
     fn give_up(&mut self, instruction: &Instruction, bytes: &[u8]) -> Option<()> {
         let decoded = x86::decode(bytes, 64).filter(|decoded| !decoded.repeats)?;
         for (number, register) in self.registers.iter_mut().enumerate() {

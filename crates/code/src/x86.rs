@@ -1,4 +1,4 @@
-//! x86 instructions by iced-x86. Floating-point work is told by registers and mnemonic, not by CPUID
+//! x86 instructions by iced-x86. Floating-point work is recognised by registers and mnemonic, not by CPUID
 //! feature: SSE2 holds both `addsd` and `paddd`.
 
 use super::{Flow, Instruction, StackMove, Store, Unit};

@@ -92,12 +92,12 @@ fn a_library_defines_what_it_exports_and_a_program_all_that_has_a_name() {
     assert_eq!(defines("static-pie", &["-static-pie", "-fPIE"]), all);
     // With the hash table that old linkers write.
     assert_eq!(defines("old", &["-shared", "-fPIC", "-Wl,--hash-style=sysv"]), all);
-    // A library may say where it begins, and is none the less no program.
+    // A library may say where it begins, and is nevertheless no program.
     assert_eq!(defines("library", &["-shared", "-fPIC", "-Wl,-e,main", "-DLIBRARY"]), (true, false));
 }
 
 #[test]
-fn addresses_and_offsets_are_told_apart() {
+fn addresses_and_offsets_are_distinguished() {
     let directory = tempfile::tempdir().unwrap();
     let elf = ElfFile::open(&compiled(directory.path(), "fixed", &["-no-pie"])).unwrap();
     let main = elf.functions().unwrap().into_iter().find(|f| f.name.as_deref() == Some("main")).unwrap();
@@ -129,7 +129,7 @@ fn a_changed_file_is_refused_and_a_missing_one_has_no_code() {
 }
 
 #[test]
-fn a_pipe_under_a_files_name_holds_up_nobody() {
+fn a_pipe_under_a_files_name_delays_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("libc.so.6");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -139,7 +139,7 @@ fn a_pipe_under_a_files_name_holds_up_nobody() {
 }
 
 #[test]
-fn what_is_no_elf_file_is_refused_by_name() {
+fn a_file_that_is_no_elf_file_is_refused_by_name() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "#!/bin/sh\n").unwrap();
     let error = ElfFile::open(file.path()).map(|_| ()).unwrap_err();

@@ -48,7 +48,7 @@ fn main() {
                 let logs: Vec<f64> = pairs(seed, ratio).iter().map(|(a, b)| (a / b).ln()).collect();
                 effect(&logs).expect("enough blocks")
             };
-            let differs = |effect: &Effect| effect.verdict != Verdict::NotTold;
+            let differs = |effect: &Effect| effect.verdict != Verdict::Unclear;
             let mean_differs =
                 |seed: u64| differs(&effect_on_mean(&pairs(seed, 1.0)).expect("enough blocks"));
             let share = |effects: &[Effect], is: &dyn Fn(&&Effect) -> bool| {
@@ -56,7 +56,7 @@ fn main() {
             };
             let equal: Vec<Effect> = (0..trials).map(|seed| one(seed, 1.0)).collect();
             let holds = share(&equal, &|effect| effect.low <= 1.0 && 1.0 <= effect.high);
-            let told = share(&equal, &|effect| effect.verdict != Verdict::NotTold);
+            let claimed = share(&equal, &|effect| effect.verdict != Verdict::Unclear);
             let of_mean: Vec<bool> = (0..trials).map(mean_differs).collect();
             let percent = |count: usize| 100.0 * count as f64 / trials as f64;
             let mean = percent(of_mean.iter().filter(|differs| **differs).count());
@@ -72,7 +72,9 @@ fn main() {
             };
             let kept = (0..trials).zip(&equal).filter(|&pair| is_kept(pair)).count();
             let found = 100.0 * kept as f64 / trials as f64;
-            print!("{name:<31} {blocks:>6}  {holds:>5.1} %  {told:>8.1} %  {mean:>5.1} %  {either:>7.1} %");
+            print!(
+                "{name:<31} {blocks:>6}  {holds:>5.1} %  {claimed:>8.1} %  {mean:>5.1} %  {either:>7.1} %"
+            );
             print!("  {width:>12.3}");
             println!("  {found:>5.1} % of {:+.1} %", 100.0 * detectable);
         }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_calm_is_looked_at_ever_more_rarely_until_something_happens() {
+    fn looks_become_rarer_until_something_happens() {
         let at = |ms: u64| Time(ms * 1_000_000);
         let ms = Duration::from_millis;
         let mut cadence = Cadence::new(ms(5), ms(50), at(100));

@@ -30,7 +30,7 @@ const BETS: f64 = 10.0;
 
 /// A shift is excluded if the bet against it has gained this much, which happens by chance in one of twenty
 /// cases at most.
-const TOLD_FROM: f64 = 20.0;
+const CLEAR_FROM: f64 = 20.0;
 
 /// The number of halvings of a range: to less than a millionth of it.
 const STEPS: u32 = 24;
@@ -72,7 +72,7 @@ impl Evidence {
     }
 
     fn end(&self, estimate: f64, direction: f64) -> Option<f64> {
-        let is_out = |distance: f64| self.bet(estimate + direction * distance) >= TOLD_FROM.ln();
+        let is_out = |distance: f64| self.bet(estimate + direction * distance) >= CLEAR_FROM.ln();
         let farthest = self.0.iter().map(|log| (log - estimate).abs()).fold(0.0, f64::max) + CLIPPED;
         if !is_out(farthest) {
             return None;
@@ -106,38 +106,38 @@ mod tests {
     use crate::random::Random;
 
     /// The share of trials in which the interval, evaluated after each of `pairs` pairs, ever excludes 0.
-    fn told(pairs: usize, draw: impl Fn(&mut Random) -> f64) -> f64 {
+    fn share_found(pairs: usize, draw: impl Fn(&mut Random) -> f64) -> f64 {
         const TRIALS: u64 = 100;
-        let is_told = |trial: &u64| {
+        let is_found = |trial: &u64| {
             let (mut random, mut evidence) = (Random::new(trial + 1, pairs as u64), Evidence::default());
             (0..pairs).any(|_| {
                 evidence.take(draw(&mut random));
                 evidence.interval().is_some_and(|(low, high)| low > 0.0 || high < 0.0)
             })
         };
-        (0..TRIALS).filter(is_told).count() as f64 / TRIALS as f64
+        (0..TRIALS).filter(is_found).count() as f64 / TRIALS as f64
     }
 
     #[test]
-    fn who_looks_often_is_not_deceived() {
+    fn frequent_looks_find_no_effect_where_there_is_none() {
         let heavy = |random: &mut Random| random.normal() * if random.unit() < 0.1 { 2.0 } else { 0.02 };
         // What the program does alternately is far larger than the noise, but the random order makes it
         // symmetric.
         let turns = |random: &mut Random| if random.unit() < 0.5 { 0.7 } else { -0.7 };
         for share in [
-            told(60, |random| 0.01 * random.normal()),
-            told(60, |random| 0.3 * random.normal()),
-            told(60, heavy),
-            told(60, turns),
+            share_found(60, |random| 0.01 * random.normal()),
+            share_found(60, |random| 0.3 * random.normal()),
+            share_found(60, heavy),
+            share_found(60, turns),
         ] {
             assert!(share <= 0.05, "{share}");
         }
     }
 
     #[test]
-    fn effects_are_told_soon() {
+    fn effects_are_found_soon() {
         for (effect, noise, pairs) in [(-0.7, 0.05, 12), (0.05, 0.05, 60), (-0.02, 0.01, 25)] {
-            let share = told(pairs, |random| effect + noise * random.normal());
+            let share = share_found(pairs, |random| effect + noise * random.normal());
             assert!(share >= 0.9, "{effect}: {share}");
         }
     }

@@ -214,8 +214,8 @@ impl Event {
         }
     }
 
-    /// Returns whether the event must not be told after an observation that shows these threads as ended: who
-    /// hears of them again takes them for living ones.
+    /// Returns whether the event must not be reported after an observation that shows these threads as ended:
+    /// a receiver would take them for living ones again.
     pub fn is_outdated(&self, ended: &HashSet<ThreadId>) -> bool {
         match self {
             Event::ThreadStarted(reading) => ended.contains(&reading.thread),
@@ -471,12 +471,12 @@ pub struct PmuReading {
 pub struct SampleReading {
     /// Samples in user code that could be judged and were not spinning. The sums below are over these.
     pub judged: u64,
-    /// Samples in a busy-wait loop. Kept apart, as they tell nothing about what the thread computes.
+    /// Samples in a busy-wait loop. Kept apart, as they show nothing of what the thread computes.
     pub spinning: u64,
     /// Spinning samples in loops that yield the PE, each time or occasionally as idle threads of runtime
     /// libraries do.
-    #[serde(default)]
-    pub giving_way: u64,
+    #[serde(default, alias = "giving_way")]
+    pub yielding: u64,
     /// Samples in the kernel.
     pub kernel: u64,
     /// Samples in user code that could not be read or decoded.
@@ -500,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_thread_that_is_seen_to_have_ended_only_its_end_is_told() {
+    fn only_the_end_of_an_ended_thread_is_still_reported() {
         let (ended, living) = (ThreadId { tid: 7, generation: 0 }, ThreadId { tid: 7, generation: 1 });
         let about = |thread: ThreadId| {
             [
@@ -511,11 +511,12 @@ mod tests {
                 Event::ThreadEnded(thread),
             ]
         };
-        let told = |thread| {
-            let told = about(thread).into_iter().filter(|event| !event.is_outdated(&HashSet::from([ended])));
-            told.map(|event| event.kind()).collect::<Vec<_>>()
+        let reported = |thread| {
+            let current =
+                about(thread).into_iter().filter(|event| !event.is_outdated(&HashSet::from([ended])));
+            current.map(|event| event.kind()).collect::<Vec<_>>()
         };
-        assert_eq!(told(ended), [EventKind::ThreadEnded]);
-        assert_eq!(told(living).len(), 5, "another thread with the same number");
+        assert_eq!(reported(ended), [EventKind::ThreadEnded]);
+        assert_eq!(reported(living).len(), 5, "another thread with the same number");
     }
 }

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_compares_pairs_counts_what_is_passed_most_often_but_not_too_often() {
+    fn for_pairs_the_most_frequent_affordable_point_is_counted() {
         let found = most_passed(&slices(1, 40, &[5.0, 900.0, 4500.0, 200.0], 1.0, |_| 1.0));
         let (point, ns) = found.unwrap();
         assert!(point == 1 && (ns / 1e9 * 900.0 - 1.0).abs() < 0.01, "{found:?}");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_is_not_chosen() {
+    fn an_uninformative_point_is_not_chosen() {
         assert_eq!(choose(&[]), Err(Unknown::Idle));
         assert_eq!(choose(&slices(1, 30, &[2.0, 1e6], 1.0, |_| 1.0)), Err(Unknown::NoPoint));
         let wandering = slices(1, 30, &[800.0], 1.0, |index| 1.0 + f64::from(index) / 20.0);

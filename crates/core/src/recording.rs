@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_played_back_to_whoever_asks_for_them() {
+    fn subscribed_events_are_played_back() {
         let thread = ThreadId { tid: 7, generation: 1 };
         let tlp = Event::TlpChanged(RunnableThreads { app: AppId(3), count: 1, only: Some(thread) });
         let events = vec![tlp.clone(), Event::ThreadEnded(thread)];
@@ -296,27 +296,27 @@ mod tests {
         let observation = |at| Input::Observation(Observation { at: Time(at), ..Observation::default() });
         let lines = [observation(1), batch, observation(2)].map(|input| to_line(&input)).concat();
         let recording = Recording::parse(&(to_line(&header()) + &lines)).unwrap();
-        let told = |kinds: &[EventKind]| {
+        let played = |kinds: &[EventKind]| {
             let mut world = RecordedWorld::new(recording.clone(), None);
             world.subscribe(kinds);
-            let mut told = Vec::new();
+            let mut events = Vec::new();
             loop {
                 match world.wait_until(Time(0)).unwrap() {
-                    Wake::Events(batch) => told.extend(batch.events),
+                    Wake::Events(batch) => events.extend(batch.events),
                     Wake::Deadline => drop(world.observe().unwrap()),
-                    Wake::Finished => return (told, world.observe().unwrap().at),
+                    Wake::Finished => return (events, world.observe().unwrap().at),
                 }
             }
         };
-        assert_eq!(told(&[EventKind::TlpChanged]), (vec![tlp], Time(2)));
-        assert_eq!(told(&[EventKind::Hint]), (Vec::new(), Time(2)));
-        assert_eq!(told(EventKind::ALL).0.len(), 2);
+        assert_eq!(played(&[EventKind::TlpChanged]), (vec![tlp], Time(2)));
+        assert_eq!(played(&[EventKind::Hint]), (Vec::new(), Time(2)));
+        assert_eq!(played(EventKind::ALL).0.len(), 2);
     }
 
     /// A thread that was bound in the recording but is not bound in the replay: consequences of the binding
     /// are undone, placements by users are kept.
     #[test]
-    fn who_is_not_bound_any_more_is_free_and_who_placed_itself_still_has() {
+    fn a_thread_that_is_no_longer_bound_is_free_and_a_self_placed_one_stays_so() {
         let thread = |tid| ThreadId { tid, generation: 1 };
         let (machine, own) = (CpuSet::first_n(2), Arc::new(CpuSet::first_n(2)));
         let reading = |(tid, standing)| ThreadReading {

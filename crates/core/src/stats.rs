@@ -127,15 +127,15 @@ pub fn symmetric_centre(values: &[f64]) -> Option<Interval> {
 /// Returns the ratio of the sum of the first values of the pairs to that of the second ones, with its 95 %
 /// interval; `None` for fewer than [`VALUES_MIN`] pairs. All values are above 0.
 ///
-/// Problem: where values are of two very different sizes, such as the times of a program that is held up
+/// Problem: where values are of two very different sizes, such as the times of a program that is delayed
 /// in some runs, neither ranks nor a normal distribution describe their sum. Approach: the same ratio is
 /// taken of subsets of the pairs, each pair being in or out with equal probability. If the values of a pair,
 /// the first one divided by the true ratio, are exchangeable, then the true ratio is equally likely between
 /// any two neighbours of all these ratios, whatever the shape of the distribution: of 2ⁿ possible exchanges
 /// exactly those of the subsets with smaller ratios change the sums in one direction. The interval is
 /// therefore the inversion of the exact test by exchanges (Fisher, 1935). Source: J. A. Hartigan, "Using
-/// subsample values as typical values", J. Am. Stat. Assoc. 64(328), 1969, by whom random subsets do as well
-/// as all. Limits: if the first values have another shape than the second ones, the level holds
+/// subsample values as typical values", J. Am. Stat. Assoc. 64(328), 1969, which shows that random subsets do
+/// as well as all. Limits: if the first values have another shape than the second ones, the level holds
 /// approximately, and for few pairs of which one or two dominate the sums it does not; fewer than six pairs
 /// give the range of the subsets.
 pub fn ratio_of_sums(pairs: &[(f64, f64)]) -> Option<Interval> {

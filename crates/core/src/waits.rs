@@ -2,8 +2,8 @@
 //!
 //! **Problem.** A thread that waits for work can spin, which answers at once but takes a PE, or sleep, which
 //! costs a block and a wake-up. Runtime libraries spin for milliseconds. That is right as long as nobody else
-//! needs the PE; where several programs share a machine, threads spin on the PEs of those for whom they wait,
-//! and everything takes ten times as long.
+//! needs the PE; where several programs share a machine, threads spin on the PEs of the threads that they
+//! wait for, and everything takes ten times as long.
 //!
 //! **Approach.** A process waits in one of three ways ([`State`]): as its library chose (*own*), for no
 //! longer than a block costs (*short*), or as it chose but in *turns* with other programs, each of which then
@@ -169,7 +169,7 @@ impl Waits {
         self.processes.values().filter_map(|process| process.judged_within(self.may, now)).min()
     }
 
-    /// Returns whether a process has lost enough for want of samples that opening them is worth it.
+    /// Returns whether a process has lost enough for lack of samples that opening them is worth it.
     pub fn needs_samples(&self) -> bool {
         self.processes.values().any(|process| process.needs_samples(self.may))
     }

@@ -112,7 +112,7 @@ fn print(source: &mut SampleSource, rate_hz: u64, judging: Duration) {
     let all = threads.iter().fold(SampleReading::default(), |sum, (_, thread)| SampleReading {
         judged: sum.judged + thread.judged,
         spinning: sum.spinning + thread.spinning,
-        giving_way: sum.giving_way + thread.giving_way,
+        yielding: sum.yielding + thread.yielding,
         kernel: sum.kernel + thread.kernel,
         unknown: sum.unknown + thread.unknown,
         unseen: sum.unseen + thread.unseen,

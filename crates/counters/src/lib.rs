@@ -24,8 +24,8 @@ use std::path::Path;
 /// Which source of counters to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// Hardware counters where they work and tell FPU usage, else clock samples, else hardware counters that
-    /// do not tell it, else none.
+    /// Hardware counters where they work and measure FPU usage, else clock samples, else hardware counters
+    /// that do not measure it, else none.
     #[default]
     Auto,
     /// Hardware counters or nothing.
@@ -66,8 +66,8 @@ pub enum CountersError {
     /// Hardware counters cannot.
     #[error("hardware counters cannot be used: {0}")]
     Pmu(#[from] pmu::Reason),
-    /// Hardware counters work, but nothing is known that tells FPU usage.
-    #[error("hardware counters ({files}) do not tell FPU usage here")]
+    /// Hardware counters work, but none is known that measures FPU usage.
+    #[error("hardware counters ({files}) do not measure FPU usage here")]
     NoFpuUsage {
         /// The event files in use.
         files: String,
@@ -135,7 +135,7 @@ pub trait CounterSource: Send {
     /// The name for reports: `pmu amd_fam15h`, `sample`, `none`.
     fn name(&self) -> String;
 
-    /// Whether it tells this of threads on every kind of core.
+    /// Whether it measures this of threads on every kind of core.
     fn gives(&self, reading: Reading) -> bool;
 
     /// A descriptor that becomes readable when buffers should be drained.
@@ -153,7 +153,7 @@ pub trait CounterSource: Send {
     /// The cumulative reading of a thread, `None` if it is not watched or has nothing yet.
     fn read(&mut self, tid: u32) -> Option<CounterReading>;
 
-    /// The last reading of a thread that has ended, however long ago; it is told once and then forgotten.
+    /// The last reading of a thread that has ended, however long ago; it is reported once and then forgotten.
     fn last(&mut self, tid: u32) -> Option<CounterReading>;
 
     /// The ended threads whose last reading nobody asked for since they ended, less those that `living`

@@ -1,10 +1,10 @@
 //! What programs report of their threads through `libcorewise` ([`corewise::page`]), read from outside.
 //!
-//! Problem. A program that links the library writes into its own memory which of its threads only wait, who
-//! is the master, which phase has begun, and how much is done. It can be loaded at any time, and the process
-//! can fork or become another program. Approach. New processes are searched for files with the library's
-//! note, again at growing distances when the size of their code has changed; where one is found its memory is
-//! read every [`PERIOD`]. Reading copies bytes of a stranger, who may have written anything: only what a
+//! Problem. A program that links the library writes into its own memory which of its threads only wait, which
+//! one is the master, which phase has begun, and how much is done. It can be loaded at any time, and the
+//! process can fork or become another program. Approach. New processes are searched for files with the
+//! library's note, again at growing distances when the size of their code has changed; where one is found its
+//! memory is read every [`PERIOD`]. Reading copies bytes of a stranger, which may be anything: only what a
 //! process reports of its own threads counts, and work only grows.
 //!
 //! Limits. The library must be able to name its threads: what a program in a PID namespace of its own
@@ -152,7 +152,7 @@ impl Process {
             return;
         }
         self.code = code;
-        // Who has ended, or may not be looked into, reports nothing.
+        // A process that has ended, or may not be looked into, reports nothing.
         let Ok(libraries) = library::libraries(pid, others, |elf| page_of(elf).is_some()) else { return };
         for library in libraries {
             let Some(address) = page_of(&library.elf).map(|linked| library.loaded(linked)) else { continue };

@@ -1,5 +1,5 @@
 /* Seven threads: one computes in floating point, one behind function pointers, one hashes and one copies
- * memory, for half a second of CPU time each; one waits busily for their end, one gives its PE away while it
+ * memory, for half a second of CPU time each; one waits busily for their end, one yields while it
  * waits, and one looks for messages as MPI does. Each first writes a line with its kind and its thread id. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -82,9 +82,9 @@ static void *wait_busily(void *unused) {
     return unused;
 }
 
-/* As long as the others are there, it is asked for nothing; at least half a second of CPU time, whoever else
+/* Yields as long as the others are there, and for at least half a second of CPU time, whatever else
  * runs: alone on its PE it is in the kernel nearly all the time. */
-static void *wait_giving_way(void *unused) {
+static void *wait_yielding(void *unused) {
     announce("yielding");
     do
         for (int i = 0; i < 10000; i++) sched_yield();
@@ -116,7 +116,7 @@ int main(void) {
     void *(*kinds[])(void *) = {burn_float, burn_indirectly, burn_integer, copy_memory, wait_for_messages};
     pthread_t waiting, yielding, burning[5];
     pthread_create(&waiting, 0, wait_busily, 0);
-    pthread_create(&yielding, 0, wait_giving_way, 0);
+    pthread_create(&yielding, 0, wait_yielding, 0);
     for (int i = 0; i < 5; i++) pthread_create(&burning[i], 0, kinds[i], 0);
     for (int i = 0; i < 5; i++) pthread_join(burning[i], 0);
     flag = 1;

@@ -67,7 +67,7 @@ fn sampled(program: &str, output: &Path) -> Result<(HashMap<String, u32>, Sample
     Ok((kinds.map(|(kind, tid)| (kind.to_owned(), tid.parse().unwrap())).collect(), source))
 }
 
-/// LLVM's runtime (Debian: libomp-19-dev) waits in some 70 instructions a turn, with calls.
+/// LLVM's runtime (Debian: libomp-19-dev) waits in some 70 instructions a round, with calls.
 #[test]
 fn threads_that_wait_in_libomp_are_spinning() {
     let directory = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn threads_that_wait_in_libomp_are_spinning() {
     let mut shares = |kind: &str| -> (f64, u64) {
         let Some(CounterReading::Sample(reading)) = source.read(tids[kind]) else { panic!("{kind}") };
         let user = reading.judged + reading.spinning + reading.unknown;
-        assert!(2 * reading.giving_way >= reading.spinning, "that runtime's waits give way: {reading:?}");
+        assert!(2 * reading.yielding >= reading.spinning, "that runtime's waits yield: {reading:?}");
         (reading.spinning as f64 / user as f64, user)
     };
     let (waiting, samples) = shares("waiting");
@@ -91,7 +91,7 @@ fn threads_that_wait_in_libomp_are_spinning() {
 }
 
 #[test]
-fn threads_of_one_process_are_told_apart() {
+fn threads_of_one_process_are_distinguished() {
     let directory = tempfile::tempdir().unwrap();
     let program = compiled(directory.path());
     let (tids, mut source) = or_skip!(sampled(&program, &directory.path().join("output")), missing);
@@ -104,7 +104,7 @@ fn threads_of_one_process_are_told_apart() {
     let (float, integer, waiting) = (reading("float"), reading("integer"), reading("waiting"));
     let (indirect, copying) = (reading("indirect"), reading("copying"));
     let share = |sum: f64, reading: &SampleReading| sum / reading.judged as f64;
-    assert_eq!(waiting.giving_way, 0, "it waits in code of its own: {waiting:?}");
+    assert_eq!(waiting.yielding, 0, "it waits in code of its own: {waiting:?}");
     for burning in [&float, &integer, &indirect, &copying] {
         assert!(burning.judged > RATE_HZ / 4, "half a second of CPU time gives samples: {burning:?}");
         assert!(burning.spinning <= burning.judged / 20, "{burning:?}");
@@ -123,15 +123,15 @@ fn threads_of_one_process_are_told_apart() {
 
     let polling = reading("polling");
     assert!(polling.spinning > 9 * (polling.judged + polling.unknown), "{polling:?}");
-    // In the kernel it also leaves and enters; where nothing is told of registers, it is not known to wait.
+    // In the kernel it also leaves and enters. Without its registers it is not known to wait there.
     let yielding = reading("yielding");
-    let told = if cfg!(target_arch = "x86_64") { yielding.kernel } else { 0 };
-    assert!(yielding.spinning > told, "{yielding:?}");
+    let least = if cfg!(target_arch = "x86_64") { yielding.kernel } else { 0 };
+    assert!(yielding.spinning > least, "{yielding:?}");
 
     let on: u32 = source.ran_on(tids["float"]).values().sum();
     assert_eq!(u64::from(on), float.judged + float.spinning + float.kernel + float.unknown);
     assert!(source.ran_on(tids["float"]).is_empty(), "counts begin anew");
-    assert!(source.last(tids["float"]).is_some(), "its end was seen and is told when asked for");
+    assert!(source.last(tids["float"]).is_some(), "its end was seen and is reported on request");
     assert_eq!((source.last(tids["float"]), source.read(tids["float"])), (None, None));
 }
 

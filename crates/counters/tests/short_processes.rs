@@ -57,10 +57,10 @@ fn counted_by_a_process() -> u64 {
 
 /// What became of a program's samples, and how often its watcher woke up.
 struct Watched {
-    /// In user code: all that the source took, and those that were told with the ends of threads.
+    /// In user code: all that the source took, and those reported with the ends of threads.
     taken: u64,
-    told: u64,
-    threads_told: usize,
+    reported: u64,
+    threads_reported: usize,
     wake_ups: u32,
     time: Duration,
     source: SampleSource,
@@ -94,8 +94,8 @@ fn watch(choice: Choice) -> Option<Watched> {
         source.drain();
     }
     let time = started.elapsed();
-    let (told, threads_told) = observe(&mut *discovery, &mut source);
-    Some(Watched { taken: source.cost().user_samples, told, threads_told, wake_ups, time, source })
+    let (reported, threads_reported) = observe(&mut *discovery, &mut source);
+    Some(Watched { taken: source.cost().user_samples, reported, threads_reported, wake_ups, time, source })
 }
 
 fn nap(discovery: &dyn Discovery, source: &SampleSource, most: Duration) {
@@ -111,23 +111,23 @@ fn observe(discovery: &mut dyn Discovery, source: &mut SampleSource) -> (u64, us
     let facts = discovery.threads().unwrap();
     source.drain();
     assert!(facts.iter().all(|thread| thread.ended), "{facts:?}");
-    let mut told: Vec<_> = facts.iter().filter_map(|thread| source.last(thread.tid)).collect();
-    told.extend(source.unclaimed(&HashSet::new()).into_iter().map(|(_, reading)| reading));
-    assert!(facts.iter().all(|thread| source.last(thread.tid).is_none()), "each is told once");
+    let mut readings: Vec<_> = facts.iter().filter_map(|thread| source.last(thread.tid)).collect();
+    readings.extend(source.unclaimed(&HashSet::new()).into_iter().map(|(_, reading)| reading));
+    assert!(facts.iter().all(|thread| source.last(thread.tid).is_none()), "each is reported once");
     let user = |reading: &CounterReading| match reading {
         CounterReading::Sample(sample) => sample.judged + sample.spinning + sample.unknown,
         other => panic!("{other:?}"),
     };
-    (told.iter().map(user).sum(), told.len())
+    (readings.iter().map(user).sum(), readings.len())
 }
 
 #[test]
-fn short_processes_are_counted_whole_and_wake_nobody_for_each() {
+fn short_processes_are_counted_whole_without_a_wake_up_for_each() {
     for choice in [Choice::Bpf, Choice::Poll] {
         let Some(watched) = watch(choice) else { continue };
-        let Watched { taken, told, threads_told, wake_ups, time, source } = watched;
+        let Watched { taken, reported, threads_reported, wake_ups, time, source } = watched;
         assert!(taken > 0, "{choice:?}: ten milliseconds of CPU time each leave samples");
-        assert_eq!(told, taken, "{choice:?}: {threads_told} threads told");
+        assert_eq!(reported, taken, "{choice:?}: {threads_reported} threads reported");
         let mut after = [PollFd::new(source.wake_fd().unwrap(), PollFlags::POLLIN)];
         assert_eq!(
             poll(&mut after, PollTimeout::ZERO),

@@ -12,7 +12,7 @@ use crate::profile::{FromTo, PathProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-/// The flow from which on the paper calls a path hot.
+/// The least flow of a path that the paper calls hot.
 pub const HOT_FLOW: f64 = 0.001_25;
 
 /// The agreement of an estimate with the truth.

@@ -1,4 +1,4 @@
-// What a program may tell of its threads to whoever schedules them. Each call takes some nanoseconds, cannot
+// What a program may report about its threads to a scheduler. Each call takes some nanoseconds, cannot
 // fail, and does nothing where nobody reads. Made of crates/rt/src/c.rs by cbindgen.
 
 #ifndef COREWISE_H
@@ -22,7 +22,8 @@ void corewise_master_thread(void);
 // The calling thread begins a phase of its work. Equal numbers are phases of the same kind.
 void corewise_phase(uint32_t number);
 
-// The calling thread has done so much more, in a unit that is the same for all threads of the program.
+// Adds to the work that the calling thread has done, in a unit that is the same for all threads of the
+// program.
 void corewise_heartbeat(uint64_t progress);
 
 #ifdef __cplusplus

@@ -24,7 +24,8 @@ pub extern "C" fn corewise_phase(number: u32) {
     crate::phase(number);
 }
 
-/// The calling thread has done so much more, in a unit that is the same for all threads of the program.
+/// Adds to the work that the calling thread has done, in a unit that is the same for all threads of the
+/// program.
 #[unsafe(no_mangle)]
 pub extern "C" fn corewise_heartbeat(progress: u64) {
     crate::heartbeat(progress);

@@ -1,8 +1,8 @@
 //! The memory that a process writes and a scheduler reads: where it is found, and what it means.
 //!
 //! It is ordinary memory of the library. A note in the library's file (and so in that of a program into which
-//! it is linked statically; `strip` keeps notes) tells at which distance it lies. It begins with the process
-//! that writes it: memory that was copied to another by a `fork` of which the library was not told says
+//! it is linked statically; `strip` keeps notes) gives its distance. It begins with the process
+//! that writes it: memory that was copied to another by a `fork` unknown to the library says
 //! nothing.
 //!
 //! A reader takes it for what it is, bytes of a stranger: [`read`] makes sense of any.
@@ -51,7 +51,7 @@ pub(crate) struct Page {
     pub master: AtomicU32,
     /// The slots from this one on were never used.
     pub used: AtomicU32,
-    /// Threads for whom there was no slot.
+    /// Threads without a slot.
     pub lost: AtomicU32,
     pub slots: [Slot; THREADS_MAX],
 }

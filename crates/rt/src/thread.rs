@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 static PAGE: Page = Page::empty();
 
-/// What those write to for whom there is no other, and those who end. Nobody reads it.
+/// The slot of threads that have no other, and of ending ones. Nobody reads it.
 static NOWHERE: Slot = Slot::empty();
 
 thread_local! {
@@ -49,7 +49,7 @@ fn take() -> &'static Slot {
     static FORK: Once = Once::new();
     FORK.call_once(|| {
         // SAFETY: the function takes no arguments and does nothing but store to static memory. Should it not
-        // be registered, for want of memory, what a child tells is its parent's, and is not read as the
+        // be registered, for lack of memory, what a child reports is its parent's, and is not read as the
         // child's.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
@@ -102,7 +102,7 @@ mod tests {
 
     /// What a reader would see.
     fn state() -> State {
-        // SAFETY: the page is static, and whoever writes to it meanwhile writes words as a whole.
+        // SAFETY: the page is static, and other threads that write to it meanwhile write words as a whole.
         let bytes: &[u8] =
             unsafe { std::slice::from_raw_parts((&raw const PAGE).cast::<u8>(), size_of::<Page>()) };
         read(bytes, std::process::id()).unwrap()

@@ -1,6 +1,6 @@
-/* A program that tells of its threads: one only waits; the other is the master, in phase 7, and tells every
- * millisecond that it has done something. For each byte on its standard input it forks a child whose one
- * thread is in phase 9. All end with that input. */
+/* A program that reports about its threads: one only waits; the other is the master, in phase 7, and reports
+ * every millisecond that it has done something. For each byte on its standard input it forks a child whose
+ * one thread is in phase 9. All end with that input. */
 #include <corewise.h>
 #include <poll.h>
 #include <pthread.h>

@@ -84,7 +84,7 @@ fn shares(queue: &str, pes: u32, seconds: u64) {
     println!("shares {} {seconds}: least {}, most {}", pes + 1, spread(&least), spread(&most));
 }
 
-/// New threads on two sockets of two cores with two PEs each; who shares its core takes longer.
+/// New threads on two sockets of two cores with two PEs each; a thread that shares its core takes longer.
 fn pairs(queue: &str, threads: u32) {
     let app = |number| {
         format!("{{ name = 'a{number}', steps = [{{ each = {{ mcycles = 100, demand = 'wide' }} }}] }}")

@@ -21,7 +21,7 @@ pub(crate) enum Purpose {
     StartOrder,
     /// Where a thread goes that finds several PEs alike.
     Placement,
-    /// How much of its turn a new thread has behind it.
+    /// How much of its slice a new thread has behind it.
     FirstTurn,
     /// When the ticks of a PE come.
     TickPhase,

@@ -88,6 +88,6 @@ impl Sim {
             return;
         }
         let chosen = busy[self.chance.below(Purpose::DecisionPlace, &[self.now.0], busy.len())];
-        self.hold_up(chosen, ns);
+        self.delay(chosen, ns);
     }
 }

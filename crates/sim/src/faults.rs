@@ -9,9 +9,9 @@
 //! memory, disk and the observer's own crash are not covered (see `docs/faults.md`).
 //!
 //! The machine reacts like Linux: a thread on a PE that goes offline is moved within its mask. If the mask
-//! has no other PE it is widened to all PEs and stays so, whoever had set it (`select_fallback_rq`). A killed
-//! thread leaves its locks to the next in line, no thread waits for it at a barrier, and the application's
-//! run no longer counts as a completion.
+//! has no other PE it is widened to all PEs and stays so, no matter who had set it (`select_fallback_rq`). A
+//! killed thread leaves its locks to the next in line, no thread waits for it at a barrier, and the
+//! application's run no longer counts as a completion.
 
 use crate::program::duration;
 use serde::Deserialize;

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-/// A runnable thread gets a PE before every other thread has had this many turns.
+/// A runnable thread gets a PE before every other thread has had this many slices.
 const TURNS_MAX: f64 = 3.0;
 
 /// The number of migrations per second and thread that no policy or balancer needs.
@@ -66,8 +66,8 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rule::Time => "time and counts only grow",
-            Rule::AllowedPes => "nobody runs or is bound outside of the allowed PEs",
-            Rule::LeftAlone => "who decides for itself, or was refused, is left alone",
+            Rule::AllowedPes => "no thread runs or is bound outside of the allowed PEs",
+            Rule::LeftAlone => "a thread that decides for itself, or was refused, is left alone",
             Rule::Binds => "a step asks for a bounded number of binds",
             Rule::Places => "a thread is in one place just while it wants to run",
             Rule::Idle => "no PE is idle while a thread waits that could have it",
@@ -75,9 +75,9 @@ impl fmt::Display for Rule {
             Rule::Migrations => "threads move a bounded number of times per second",
             Rule::Work => "all work is done, once, and no time is lost",
             Rule::Progress => "every program comes to its end",
-            Rule::Agreement => "engine and world agree on who is bound where",
+            Rule::Agreement => "engine and world agree on which thread is bound where",
             Rule::Settings => "waits change only where they delay, and can be changed",
-            Rule::Restored => "in the end nobody is bound, and all weights and waits are as before",
+            Rule::Restored => "in the end no thread is bound, and all weights and waits are as before",
         })
     }
 }

@@ -216,7 +216,7 @@ impl SpeedSpec {
                 Ok(SpeedSpec { pes: kind.pes.to_string(), speed: speed.relative(), reported: None })
             }
             None => Err(unknown(format!(
-                "nothing tells how much slower its PEs {} ({}) are than {} ({})",
+                "it is not known how much slower its PEs {} ({}) are than {} ({})",
                 kind.pes, kind.name, fastest.pes, fastest.name
             ))),
         };
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn schedulers_can_be_told_other_speeds_and_pes_can_be_off() {
+    fn reported_speeds_may_differ_and_pes_can_be_off() {
         let text = "name='m'\ntopology='core:4 pu:1'\ndisabled='1'\n\
                     speeds=[{pes='0', speed=0.5, reported=1.0}, {pes='1-3', speed=0.5}]";
         let machine = machine(text).unwrap();

@@ -96,14 +96,14 @@ pub enum Waiting {
         #[serde(deserialize_with = "duration")]
         block_after: Duration,
     },
-    /// Busy-waits for so many turns of a loop, then blocks, as the idle threads of GNU's OpenMP do; their
+    /// Busy-waits for so many rounds of a loop, then blocks, as the idle threads of GNU's OpenMP do; their
     /// spin count is the only one that can be changed from outside.
     Library {
-        /// The number of turns; the default is libgomp's.
+        /// The number of rounds; the default is libgomp's.
         #[serde(default = "spin_count")]
         spin_count: u64,
-        /// The time of a turn.
-        #[serde(default = "turn", deserialize_with = "duration")]
+        /// The time of a round.
+        #[serde(default = "round_time", deserialize_with = "duration")]
         turn: Duration,
     },
     /// Busy-waits and yields the PE now and then, then blocks, as the idle threads of LLVM's OpenMP do.
@@ -122,13 +122,13 @@ fn spin_count() -> u64 {
 }
 
 /// A PAUSE takes 40 to 140 cycles on the processors of the last years ([`corewise_core::waits`]).
-fn turn() -> Duration {
+fn round_time() -> Duration {
     Duration::from_nanos(25)
 }
 
-/// 256 turns (`KMP_NEXT_WAIT` over 2, a turn counts twice), in `openmp/runtime/src/kmp.h`.
+/// 256 rounds (`KMP_NEXT_WAIT` over 2, a round counts twice), in `openmp/runtime/src/kmp.h`.
 fn yield_every() -> Duration {
-    256 * turn()
+    256 * round_time()
 }
 
 fn block_time() -> Duration {

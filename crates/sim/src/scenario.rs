@@ -498,7 +498,7 @@ impl Scale {
     }
 }
 
-/// Returns who chooses at each dispatch under a variant.
+/// Returns what chooses at each dispatch under a variant.
 fn dispatching(variant: &Variant) -> Result<Option<Dispatching>, ScenarioError> {
     let Some(name) = &variant.dispatch else { return Ok(None) };
     let found = dispatch::build(name).map(Dispatching::new).map(Some);

@@ -87,7 +87,7 @@ pub struct App {
     pub fast_ns: u64,
 }
 
-/// A lock: who holds it, and who waits in which order.
+/// A lock: its holder, and the waiting threads in order.
 #[derive(Debug, Default)]
 pub struct Lock {
     /// The holder.

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cell_shows_who_ran_most() {
+    fn each_cell_shows_the_thread_that_ran_most() {
         let mut timeline = Timeline::new(2);
         timeline.ran(0, 0, 0, 30);
         timeline.ran(0, 0, 30, 60);

@@ -14,7 +14,7 @@ pub struct Variant {
     pub name: String,
     /// The policy.
     pub policy: PolicySpec,
-    /// Who chooses at each dispatch which waiting thread runs next, such as `cosched`; the system if left
+    /// What chooses at each dispatch which waiting thread runs next, such as `cosched`; the system if left
     /// out.
     pub dispatch: Option<String>,
     /// For each application's name, the PEs to which each copy is pinned, copy by copy.

@@ -109,7 +109,7 @@ impl SimWorld {
                 &mut noise,
             )),
         });
-        let told = progress_noise.map(|noise| thread.progress.read(noise, &mut error));
+        let work = progress_noise.map(|noise| thread.progress.read(noise, &mut error));
         ThreadReading {
             thread: thread.id,
             pid: thread.pid,
@@ -123,7 +123,7 @@ impl SimWorld {
             permitted,
             counters,
             hints,
-            progress: told.map(|work| ProgressReading { work, source: ProgressSource::Simulated }),
+            progress: work.map(|work| ProgressReading { work, source: ProgressSource::Simulated }),
             treatment: None,
             ended: thread.ended,
         }

@@ -70,7 +70,7 @@ fn a_slow_pe_takes_longer_by_its_speed() {
 
 #[test]
 fn a_woken_thread_runs_on_the_idle_pe_that_it_was_given() {
-    // Whoever waits first at a barrier is woken by the other, whose PE is idle at the same moment.
+    // The thread that waits first at a barrier is woken by the other, whose PE is idle at the same moment.
     let app = "application = [{ name = 'a', threads = 2, steps = [{ repeat = { times = 200, steps = [\
         { parallel = { mcycles = 20, demand = 'int', imbalance = 0.5 } }, \
         { serial = { mcycles = 5, demand = 'int' } }] } }] }]";
@@ -98,7 +98,7 @@ fn two_equal_threads_share_fairly() {
 }
 
 #[test]
-fn who_is_moved_to_and_fro_gets_as_much_time_as_who_stays() {
+fn a_thread_moved_to_and_fro_gets_as_much_time_as_one_that_stays() {
     // Eight threads on two PEs; 0 and 1 change places every third slice, the others stay.
     let app = "os = { slice = '100ms', balance = '3600s' }\napplication = [{ name = 'a', copies = 8, \
         steps = [{ each = { mcycles = 100000, demand = 'int' } }] }]";
@@ -195,8 +195,8 @@ fn spinning_hides_a_serial_part_and_notifying_shows_it() {
         world.wait_until(Time(u64::MAX)).expect("no error");
         let observation = world.observe().expect("no error");
         check(observation.applications[0].runnable_thread_ns as f64 / 1e9, tlp);
-        // To the operating system a thread that spins is runnable, whatever its runtime tells.
-        let threads = observation.threads.iter().map(|thread| thread.runnable_ns.expect("it is told"));
+        // To the operating system a thread that spins is runnable, whatever its runtime reports.
+        let threads = observation.threads.iter().map(|thread| thread.runnable_ns.expect("it is known"));
         let wanted = match wait {
             "'sleep'" => 1.0,
             "{ adaptive = { block_after = '500ms' } }" => 2.5,

@@ -19,7 +19,7 @@ fn synthetic(text: &str) -> Topology {
     Topology::synthetic(text).expect("a machine")
 }
 
-/// What is found on a machine that tells the truth.
+/// What is found on a machine that reports the truth.
 fn found(topology: &Topology, conditions: Conditions) -> Found {
     discover(&mut machine(topology.clone(), conditions), topology)
 }
@@ -48,7 +48,7 @@ fn planted_sharing_is_found_on_every_shape() {
 }
 
 #[test]
-fn siblings_that_are_told_wrongly_are_told_to_the_user() {
+fn wrongly_reported_siblings_are_pointed_out_to_the_user() {
     let reported = synthetic(SMT);
     let numbers: Vec<u32> = (0..8).map(|pe| pe / 2 + pe % 2 * 4).collect();
     let truth = renumbered(&reported, &numbers).expect("a permutation");
@@ -64,7 +64,7 @@ fn siblings_that_are_told_wrongly_are_told_to_the_user() {
 }
 
 #[test]
-fn a_told_cache_size_that_is_wrong_is_not_believed() {
+fn a_wrongly_reported_cache_size_is_not_believed() {
     let truth = synthetic(SMT);
     let mut reported = truth.clone();
     let caches = reported.domains.iter_mut().filter(|domain| domain.bytes.is_some());

@@ -57,7 +57,7 @@ fn readings_are_lost_and_binds_fail_as_often_as_is_said() {
 }
 
 #[test]
-fn nobody_waits_for_a_killed_thread() {
+fn no_thread_waits_for_a_killed_one() {
     let mut world = world("kills_per_s = 3.0");
     assert_eq!(world.wait_until(Time(u64::MAX)), Ok(Wake::Finished));
     let end = world.now();

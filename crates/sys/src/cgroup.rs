@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_units_of_a_group_are_told_from_the_inside() {
+    fn the_units_of_a_group_are_listed_from_the_inside() {
         let path = "/user.slice/user@7.service/app.slice/app-x.scope/worker";
         let expected = ["app-x.scope", "app.slice", "user@7.service", "user.slice"];
         assert_eq!(units_of(path), expected);

@@ -45,7 +45,7 @@ fn runnable(proc: &Proc, pes: &CpuSet) -> Vec<(u32, u32)> {
         if own_cpu_time() - began > COST_MAX {
             break;
         }
-        // Who has ended, or is hidden, is left out.
+        // A process that has ended, or is hidden, is left out.
         let Ok(Some(first)) = proc.stat(pid, pid) else { continue };
         if pid == own || first.is_kernel_thread() {
             continue;

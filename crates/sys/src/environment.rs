@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_pes_are_told_to_the_command() {
+    fn slow_pes_are_reported_to_the_command() {
         let pes: CpuSet = "1,4-7".parse().unwrap();
         assert_eq!(slow_pes_in(&slowed_down(&pes, 0.25).1), Some((pes, 0.25)));
         assert_eq!(["", "1", "1@fast", "1@2", "x@0.5"].map(slow_pes_in), [const { None }; 5]);

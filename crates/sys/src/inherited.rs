@@ -43,7 +43,7 @@ extern "C" fn record_start() {
     IGNORED.store(ignored.fold(0, |bits, signal| bits | bit(signal)), Ordering::Relaxed);
     BLOCKED.store(swap_blocked(None), Ordering::Relaxed);
     ADOPTS_ORPHANS.store(prctl::get_child_subreaper().unwrap_or(false), Ordering::Relaxed);
-    // Whoever ignores it is not notified of ended children, and cannot wait for them.
+    // A process that ignores it is not notified of ended children, and cannot wait for them.
     KernelAction::ignored(false).set(libc::SIGCHLD);
 }
 

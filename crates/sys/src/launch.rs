@@ -1,4 +1,4 @@
-//! Starts programs, as if whoever started corewise had started them: the only place that does.
+//! Starts programs, as if the parent of corewise had started them: the only place that does.
 //!
 //! Problem: a program inherits what its parent has changed for itself, and each way of starting one (`std`'s,
 //! the C library's) changes or keeps something else. A program that is measured with SIGTERM blocked does not
@@ -277,7 +277,7 @@ impl Launch {
         }
     }
 
-    /// Starts it. It is reaped by [`Running::wait`], or by whoever waits for all children.
+    /// Starts it. It is reaped by [`Running::wait`], or by another wait for all children.
     pub fn start(self) -> Result<Running, LaunchError> {
         let name = self.name();
         Ok(Running { pid: self.create()?.start(&name)?, ended: None })

@@ -94,7 +94,7 @@ mod tests {
     use corewise_testing::machine;
 
     #[test]
-    fn throttled_is_who_is_in_a_group_with_a_quota_or_below_one() {
+    fn a_process_in_or_below_a_group_with_a_quota_is_throttled() {
         let version_2 = machine::root(&[
             ("proc/7/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/cpu.stat", "usage_usec 5\n"),

@@ -73,7 +73,7 @@ mod tests {
         });
         let (own, levels) = found.join().unwrap();
         if effective(&Proc::own()) & SYS_NICE != 0 {
-            assert!(levels.is_some(), "whoever may raise may lower");
+            assert!(levels.is_some(), "a process that may raise may lower");
         }
         assert_eq!(levels.unwrap_or((LOWEST, own)), (LOWEST, own));
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Returns the privileges that a command gains over its user: `setuid`, `setgid` or `file capabilities`.
-/// `None` for a command that gains nothing, and for root, who has everything.
+/// `None` for a command that gains nothing, and for root, which has everything.
 pub fn gained(command: &OsStr) -> Option<&'static str> {
     if geteuid().is_root() {
         return None;

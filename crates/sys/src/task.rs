@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_told_by_its_start() {
+    fn a_task_is_identified_by_its_start() {
         let own = Task::own().unwrap();
         assert!(own.lives().unwrap() && own.start <= now());
         assert!(!Task { start: own.start + 1, ..own }.lives().unwrap());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_killed_dies_until_it_has_ended() {
+    fn a_killed_process_is_dying_until_it_has_ended() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let task = Task::of(child.id()).unwrap().unwrap();
         assert!(!task.is_dying().unwrap() && task.lives().unwrap());

@@ -2,12 +2,12 @@
 //!
 //! Problem: corewise passes signals on to the command, except those that the command has received itself
 //! because they were sent to the whole group: by Ctrl-C, by `kill %1` of a shell, by the command's own `kill
-//! 0`. A signal does not tell who else has received it. Approach: a second process of the group blocks every
-//! signal, so they stay pending there. A signal that both corewise and the witness have received was sent to
-//! the group. The kernel signals a group under a lock, so a system call that takes this lock (`setpgid`)
-//! ensures that both have their copy by then. `SIGCONT` and the signals that stop a job discard each
-//! other while they are pending, so one of them that the witness lacks may have been discarded there by one
-//! that it has: that came later, and to the group, so it counts for both.
+//! 0`. A signal does not show which processes have received it. Approach: a second process of the group
+//! blocks every signal, so they stay pending there. A signal that both corewise and the witness have received
+//! was sent to the group. The kernel signals a group under a lock, so a system call that takes this lock
+//! (`setpgid`) ensures that both have their copy by then. `SIGCONT` and the signals that stop a job discard
+//! each other while they are pending, so one of them that the witness lacks may have been discarded there by
+//! one that it has: that came later, and to the group, so it counts for both.
 //!
 //! The witness also wakes corewise. When the command stops, corewise stops as well, so that the shell
 //! notices; if then only the command is continued, a stopped corewise could not notice that itself. The

@@ -107,7 +107,7 @@ capabilities! {
 }
 
 impl Capability {
-    /// Why the machine lacks it, for those that can be told without trying.
+    /// Why the machine lacks it, for those that show it without trying.
     pub fn missing(self) -> Option<&'static str> {
         let (is_here, why) = match self {
             Capability::Root => (of_this_process("Uid:").contains("\t0\t"), "only root may do this"),
@@ -119,7 +119,7 @@ impl Capability {
             Capability::SessionGroups => {
                 let enabled = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
                 (
-                    enabled.is_ok_and(|told| told.trim() != "0"),
+                    enabled.is_ok_and(|flag| flag.trim() != "0"),
                     "the kernel does not divide PEs among sessions",
                 )
             }

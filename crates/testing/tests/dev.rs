@@ -73,7 +73,7 @@ fn dev_test(arguments: &[&str], log: &[&str], fails_again: bool) -> Ran {
 const ONE: &str = "error: 1 target failed:\n    `-p b --test b`\n";
 
 #[test]
-fn tests_that_pass_are_green_and_what_was_skipped_is_told() {
+fn tests_that_pass_are_green_and_skipped_ones_are_listed() {
     for arguments in [&[][..], &["--strict"]] {
         let ran = dev_test(arguments, &[PASSED], false);
         assert!(ran.succeeded && ran.repeated.is_empty(), "{}", ran.said);

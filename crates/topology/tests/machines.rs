@@ -73,7 +73,7 @@ fn every_machine_is_listed_and_drawn_as_expected() {
 }
 
 #[test]
-fn pairs_of_fast_and_slow_pes_are_told_apart() {
+fn pairs_of_fast_and_slow_pes_are_distinguished() {
     for (file, fast, slow) in [
         ("20em64t-hybrid-1p6c2t+2ca4co1t.tar.gz", "0-11", "12-19"),
         ("Intel-RaptorLake-Corei7-1370P.xml", "0-11", "12-19"),

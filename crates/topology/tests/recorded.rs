@@ -123,7 +123,7 @@ fn favoured_cores_are_no_kinds_although_hwloc_ranks_them() {
     assert_eq!(evidence, "MIDR Cortex-X925; cpu_capacity 997 to 1024; max frequency 3.9 GHz to 4.0 GHz");
 }
 
-/// The XML of a machine with a core a PE, and kinds: their PEs as a mask, and what tells of them.
+/// The XML of a machine with a core a PE, and kinds: their PEs as a mask, and what describes them.
 fn xml(pes: u32, kinds: &[(u32, &str)]) -> String {
     let object = |kind: &str, index: u32, mask: u32, inner: String| {
         format!(

@@ -44,6 +44,6 @@ def _limit(block):
 
 
 def _restore(team, size, before):
-    # Who has chosen another size meanwhile keeps it.
+    # Another size that was chosen meanwhile stays.
     if team.get() == size:
         team.set(before)

@@ -48,7 +48,7 @@ mod tests {
     use corewise_testing::machine::root;
 
     #[test]
-    fn what_the_machine_tells_is_read_and_what_it_does_not_is_not_known() {
+    fn what_the_machine_reports_is_read_and_the_rest_is_not_known() {
         let machine = root(&[
             ("sys/devices/system/cpu/online", "0-1\n"),
             ("sys/devices/system/cpu/smt/control", "off\n"),

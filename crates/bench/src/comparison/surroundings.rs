@@ -42,12 +42,12 @@ impl Surroundings {
     pub fn since(&self, before: &Surroundings, own: Duration, elapsed: Duration) -> Passed {
         let passed = self.times.since(&before.times);
         // Less than two ticks of every PE are too coarse.
-        let is_told = elapsed > 2 * TICK && passed.total > 0;
+        let is_measurable = elapsed > 2 * TICK && passed.total > 0;
         let busy = passed.total.saturating_sub(passed.idle + passed.steal) as f64 * TICK.as_secs_f64();
         let others = (busy - own.as_secs_f64()).max(0.0) / elapsed.as_secs_f64();
         Passed {
-            others_pes: is_told.then_some(others),
-            steal_share: passed.steal_share().filter(|_| is_told),
+            others_pes: is_measurable.then_some(others),
+            steal_share: passed.steal_share().filter(|_| is_measurable),
         }
     }
 }

@@ -374,7 +374,7 @@ mod tests {
     fn a_region_of_no_whole_pages_is_refused() {
         for bytes in [0, 1, 4095, 6144] {
             let refused = prepare(Kernel::Read, bytes);
-            assert!(matches!(refused, Err(KernelError::RegionSize { bytes: told, .. }) if told == bytes));
+            assert!(matches!(refused, Err(KernelError::RegionSize { bytes: named, .. }) if named == bytes));
         }
     }
 }

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_partner_who_has_left() {
+    fn no_worker_waits_for_a_partner_that_has_left() {
         for (kernel, role, done) in [
             (Kernel::Alternate, Role::First, 0),
             (Kernel::Alternate, Role::Second, 1),

@@ -11,7 +11,7 @@ use super::{Problem, close_to};
 use corewise_core::calibrate::{NasRun, ProblemClass};
 use std::time::Instant;
 
-/// Pairs are made in blocks of this many, so that the generator's chain of multiplications does not hold up
+/// Pairs are made in blocks of this many, so that the generator's chain of multiplications does not delay
 /// the rest.
 const BLOCK: u64 = 1 << 16;
 

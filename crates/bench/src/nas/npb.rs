@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_fail_is_told() {
+    fn every_failure_is_reported() {
         let check = |script: &str, limit, expected: &str| {
             let error = run_script(script, limit).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_cannot_be_started() {
+    fn a_file_that_is_no_program_cannot_be_started() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("lu.W.x"), "not executable").unwrap();
         let error = run(directory.path(), Nas::Lu, ProblemClass::W, &[pe()], LONG).unwrap_err();

@@ -329,7 +329,7 @@ mod tests {
 
     /// As an earlier run had bound it, whose guardian restores it only now.
     #[test]
-    fn what_corewise_gets_back_after_its_start_its_threads_get_back_too() {
+    fn threads_get_back_what_corewise_gets_back_after_its_start() {
         needs!(TwoPes);
         let original = std::thread::spawn(|| {
             let own = affinity::get(0).unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_of_a_thread_is_forgotten_when_its_number_has_another_owner() {
+    fn records_of_a_thread_are_forgotten_when_its_number_has_another_owner() {
         needs!(TwoPes);
         with_thread(|binder, tid, own| {
             let basis = Basis { baseline: &own, mask: &own, at: task::now() };
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_down_is_not_done() {
+    fn a_change_that_cannot_be_journalled_is_not_made() {
         needs!(TwoPes);
         let (outcome, mask) = with_thread(|binder, tid, own| {
             let guardian = Guardian::idle().without_space();

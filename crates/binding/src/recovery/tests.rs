@@ -129,7 +129,7 @@ fn a_corewise_that_was_just_killed_is_waited_for() {
 }
 
 #[test]
-fn what_others_may_have_put_there_is_neither_followed_nor_waited_for() {
+fn files_put_there_by_others_are_neither_followed_nor_waited_for() {
     let (parent, directory) = directory();
     let path = directory.path().join(gone().to_string());
     let secret = parent.path().join("secret");
@@ -153,7 +153,7 @@ fn what_others_may_have_put_there_is_neither_followed_nor_waited_for() {
 }
 
 #[test]
-fn what_another_run_has_restored_meanwhile_is_not_complained_about() {
+fn changes_restored_by_another_run_are_no_complaint() {
     let (_parent, directory) = directory();
     assert!(recover_one(&directory, &gone()).is_err(), "there is no such file");
     assert_eq!(recovered(&directory, &gone()), None);

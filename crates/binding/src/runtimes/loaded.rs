@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 /// What such libraries export, one of these at least.
-const EXPORTED: [&str; 4] = [names::GIVES_WAY, exported::LIBGOMP, exported::OPEN_MPI, exported::OPENBLAS];
+const EXPORTED: [&str; 4] = [names::YIELDS, exported::LIBGOMP, exported::OPEN_MPI, exported::OPENBLAS];
 
 /// What is known of mapped files, whichever process has them, so that each is looked through once.
 #[derive(Debug, Default)]

@@ -31,11 +31,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use variable::Variable;
 
-/// Share of the time in which threads want a PE but wait for it, from which on it is urgent to find the
-/// runtime library of their process.
+/// Share of the time in which threads wait for a PE. At this share or more it is urgent to find the runtime
+/// library of their process.
 const DELAYED_MIN: f64 = 0.02;
 
-/// The same share from which on it is worth advice to the user.
+/// The same share; at this or more the user gets advice.
 const ADVISED_FROM: f64 = 0.1;
 
 /// The variables by which a user decides how threads wait. Such a wish wins.
@@ -75,8 +75,9 @@ impl Runtimes {
         self.changes = Some(changes);
     }
 
-    /// Restores the values of a new process that was forked while they were changed, whoever its parent is by
-    /// now. (One that was started by `vfork` still has its parent's memory: there they are changed again.)
+    /// Restores the values of a new process that was forked while they were changed, whichever process its
+    /// parent is by now. (One that was started by `vfork` still has its parent's memory: there they are
+    /// changed again.)
     fn meet_child(&mut self, pid: u32) {
         if self.changes.as_ref().is_some_and(|changes| changes.restore_fork(pid)) {
             self.processes.values_mut().flat_map(Process::variables_mut).for_each(Variable::renew);

@@ -20,7 +20,7 @@ pub const ANYWAY_AFTER: Duration = Duration::from_secs(5);
 /// See the module's text.
 #[derive(Debug)]
 pub struct Schedule {
-    /// When it is looked next whether a search is due.
+    /// When to check next whether a search is due.
     at: Instant,
     after: Duration,
     /// The size of the process's code at the last search.

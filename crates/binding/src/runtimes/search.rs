@@ -57,7 +57,7 @@ impl Process {
             }
         };
         let of_waits = if spin { self.search_waits(&loaded, files, changes) } else { Vec::new() };
-        self.yields = self.copies.is_empty() && loaded.defining(names::GIVES_WAY).next().is_some();
+        self.yields = self.copies.is_empty() && loaded.defining(names::YIELDS).next().is_some();
         self.advice = self.advice(&loaded);
         of_waits
     }

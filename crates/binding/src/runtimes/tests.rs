@@ -65,7 +65,7 @@ fn compiled(compiler: &str) -> (tempfile::TempDir, Command) {
     (directory, Command::new(binary))
 }
 
-/// Who watches all threads of a process.
+/// Watches all threads of a process.
 fn watching(pid: u32) -> Runtimes {
     let mut runtimes = Runtimes::new(&EngineConfig::default());
     runtimes.begin(Guardian::idle().changes());

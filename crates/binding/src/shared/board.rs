@@ -47,7 +47,7 @@ impl SharedBoard {
         Ok(SharedBoard { slots: Slots::of(file.try_clone()?, RUNS_MAX), file, written: None })
     }
 
-    /// Returns a second handle of this run, for the one who reads. It does not read what the first one
+    /// Returns a second handle of this run, for the reader. It does not read what the first one
     /// writes, for locks belong to the open file, which both share.
     pub fn try_clone(&self) -> io::Result<SharedBoard> {
         Self::of(self.file.try_clone()?)

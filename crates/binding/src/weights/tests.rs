@@ -154,7 +154,7 @@ fn whatever_inherits_a_weight_gets_its_own_back_when_it_is_met_or_at_the_end() {
 }
 
 #[test]
-fn what_could_not_be_undone_is_not_done() {
+fn a_change_that_could_not_be_undone_is_not_made() {
     needs!(Root);
     let parent = Parent::start();
     let mut weights = Weights { is_capable: false, ..weights() };

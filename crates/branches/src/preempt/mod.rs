@@ -93,13 +93,13 @@ impl Preempting {
         let is_over = AtomicBool::new(false);
         let mut collected = Collected::default();
         let ended = thread::scope(|scope| {
-            let (tell, told) = mpsc::channel();
+            let (sender, received) = mpsc::channel();
             // The samplers of PEs that are offline or forbidden end at once.
             let samplers: Vec<_> = affinity::all_pes()
                 .iter()
                 .map(|pe| {
-                    let (slots, is_over, tell) = (&slots, &is_over, tell.clone());
-                    scope.spawn(move || sample_pe(slots, pe, (options, rests), is_over, &tell))
+                    let (slots, is_over, samples) = (&slots, &is_over, sender.clone());
+                    scope.spawn(move || sample_pe(slots, pe, (options, rests), is_over, &samples))
                 })
                 .collect();
             let end = || {
@@ -108,7 +108,7 @@ impl Preempting {
             };
             loop {
                 let phase = running.wait(options);
-                told.try_iter().for_each(|sample| take_in(&mut collected, sample));
+                received.try_iter().for_each(|sample| take_in(&mut collected, sample));
                 on_progress(Progress { windows: collected.window_count(), processes: kernel.followed() });
                 if matches!(followed, Followed::Cgroup(_)) && looked_at.elapsed() >= CGROUP_INTERVAL {
                     // If it fails, it is tried again.
@@ -120,8 +120,8 @@ impl Preempting {
                     Ok(Phase::Late) => end(),
                     Ok(Phase::Over) | Err(_) => {
                         end();
-                        drop(tell);
-                        told.iter().for_each(|sample| take_in(&mut collected, sample));
+                        drop(sender);
+                        received.iter().for_each(|sample| take_in(&mut collected, sample));
                         return phase;
                     }
                 }
@@ -175,7 +175,7 @@ fn sample_pe(
     pe: PeId,
     (options, rests): (&Options, u32),
     is_over: &AtomicBool,
-    tell: &Sender<Sample>,
+    samples: &Sender<Sample>,
 ) {
     if affinity::bind_self(pe).is_err() {
         return;
@@ -201,7 +201,7 @@ fn sample_pe(
         };
         taken = woken.elapsed();
         // Nothing receives samples after the end.
-        let _ = tell.send(sample);
+        let _ = samples.send(sample);
     }
 }
 
@@ -251,14 +251,14 @@ mod tests {
         kernel.follow(std::process::id()).unwrap();
         let pe = affinity::get(0).unwrap().last().unwrap();
         let values = [u128::MAX / 3, 1, 2, u128::MAX / 5];
-        let (end, (tell, told)) = (AtomicU8::new(0), mpsc::channel());
+        let (end, (sender, received)) = (AtomicU8::new(0), mpsc::channel());
         let found = thread::scope(|scope| {
             let spinning = scope.spawn(|| {
                 affinity::bind_self(pe).unwrap();
-                tell.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+                sender.send(nix::unistd::gettid().as_raw() as u32).unwrap();
                 run_with_known_registers(&end, &values)
             });
-            let tid = told.recv().unwrap();
+            let tid = received.recv().unwrap();
             let slots = &slots;
             let looking = scope.spawn(move || {
                 affinity::bind_self(pe).unwrap();

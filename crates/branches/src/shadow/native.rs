@@ -152,7 +152,7 @@ fn install_handlers() -> nix::Result<()> {
     let mut previous = [ours; 4];
     for (signal, previous) in FAULTS.into_iter().zip(&mut previous) {
         // SAFETY: the handler touches only the interrupted registers and this thread's cell, and hands
-        // everything that is not ours to whoever handled it before.
+        // every fault that is not ours to the previous handler.
         *previous = unsafe { sigaction(signal, &ours) }?;
     }
     PREVIOUS.set(previous).expect("only one at a time comes here");

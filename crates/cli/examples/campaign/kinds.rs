@@ -24,8 +24,8 @@ pub struct Kind {
     pub discovery: Option<&'static str>,
     /// Whether others on the machine are touched: it is done only where it is asked for by its name.
     pub touches_others: bool,
-    /// What is done. Afterwards nobody may be left who binds or gives back: neither a guardian nor a corewise
-    /// that is not within another.
+    /// What is done. Afterwards no process may be left that binds or restores: neither a guardian nor a
+    /// corewise that is not within another.
     pub act: fn(&mut Round),
 }
 
@@ -277,7 +277,8 @@ fn shrink(round: &mut Round) {
     round.cpuset.allow(left);
 }
 
-/// Switches PE 1 off or on, as a machine may do any time. Its cpuset has it again only when it is told so.
+/// Switches PE 1 off or on, as a machine may do any time. Its cpuset gets it back only when its file is
+/// written again.
 fn take_pe(round: &Round, online: &str) {
     std::fs::write(ONLINE, online).expect("it could be opened before");
     if online == "1" {

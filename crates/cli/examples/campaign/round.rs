@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The programs, and a machine profile by which PE 0 is faster than PE 1: policies then bind whoever runs.
+/// The programs, and a machine profile by which PE 0 is faster than PE 1: policies then bind every thread
+/// that runs.
 pub struct Tools {
     corewise: String,
     burn: String,
@@ -97,7 +98,7 @@ pub struct Round<'a> {
     pub cpuset: Cpuset,
     directory: TempDir,
     starter: Child,
-    /// Who needs the PEs, too.
+    /// Other processes that need the PEs.
     crowd: Option<Child>,
     /// What happens by chance.
     pub chance: Random,
@@ -121,7 +122,7 @@ pub fn carry_out(tools: &Tools, kind: &Kind, chance: Random) -> Outcome {
     }
     (kind.act)(&mut round);
     round.cpuset.allow("0-1");
-    // A chain of processes may be between two of them: it is looked at several times.
+    // A chain of processes may be between two of them, so this looks several times.
     let (mut left, mut widened) = (Vec::new(), 0);
     for _ in 0..3 {
         (left, widened) = round.narrow();
@@ -430,7 +431,7 @@ impl<'a> Round<'a> {
         others.flat_map(threads_of).any(|(name, _, mask)| mask != "0-1" && !has_own_wish(&name))
     }
 
-    /// Who is narrow but not by its own wish, and how many that pinned themselves are not.
+    /// Threads that are narrow but not by their own wish, and how many that pinned themselves are not.
     fn narrow(&self) -> (Vec<String>, usize) {
         let (pinned, others): (Vec<_>, Vec<_>) =
             self.threads().into_iter().partition(|(name, ..)| has_own_wish(name));
@@ -440,7 +441,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Whether a thread of this name has pinned itself, or was pinned by who has started it.
+/// Whether a thread of this name has pinned itself, or was pinned by the program that started it.
 fn has_own_wish(name: &str) -> bool {
     matches!(name, "pin" | "tail" | "taskset")
 }

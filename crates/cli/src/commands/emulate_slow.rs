@@ -81,12 +81,12 @@ impl EmulateSlow {
         recovery::recover().into_iter().for_each(terminal::message);
         let mut signals = Signals::open().context("cannot take over the signals")?;
         // A corewise in the command then knows which PEs are slow.
-        let told = environment::slowed_down(&pes, self.speed);
+        let variable = environment::slowed_down(&pes, self.speed);
         // Create the command's process first, while this process has only one thread.
         let waiting = match self.command.as_slice() {
             [] => None,
             words => {
-                let waiting = launch::prepare(words, &mut signals, Output::Own, &[told])?;
+                let waiting = launch::prepare(words, &mut signals, Output::Own, &[variable])?;
                 signals.let_go_of_descriptors(false);
                 Some(waiting)
             }

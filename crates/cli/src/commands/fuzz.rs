@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_in_the_order_of_seeds_with_the_way_back() {
+    fn failures_are_printed_in_the_order_of_seeds_with_a_command_to_repeat_them() {
         let failures = (5..25).map(|seed| (seed, format!("broken\n  again: {seed}"))).collect();
         let text = describe(Seeds { first: 5, count: 30 }, &Findings { failures, ..Findings::default() });
         assert!(text.starts_with("seed 5: broken\n  again: 5\nseed 6: broken\n"), "{text}");
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn the_number_of_threads_changes_nothing() {
         let seeds = Seeds { first: 1, count: 6 };
-        let told = |jobs| {
+        let printed = |jobs| {
             let jobs = NonZeroUsize::new(jobs).unwrap();
             describe(seeds, &try_all(seeds, &fuzz::policies(), jobs).unwrap())
         };
-        assert_eq!(told(1), told(3));
-        assert!(told(1).contains("seeds 1 to 6: 0 failed"), "{}", told(1));
+        assert_eq!(printed(1), printed(3));
+        assert!(printed(1).contains("seeds 1 to 6: 0 failed"), "{}", printed(1));
     }
 }

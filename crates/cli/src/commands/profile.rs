@@ -116,7 +116,7 @@ mod tests {
     use corewise_render::profile::fixture;
 
     #[test]
-    fn what_changed_is_told_with_both_intervals() {
+    fn a_change_is_printed_with_both_intervals() {
         let before = fixture::smt();
         let mut after = before.clone();
         after.speeds[3].relative = fixture::about(0.5);

@@ -57,7 +57,7 @@ pub struct Sim {
     timeline: bool,
     #[command(flatten)]
     json: JsonOutput,
-    /// Write a page: speedups, fairness, migrations, who ran where, and the scenario
+    /// Write a page: speedups, fairness, migrations, which thread ran where, and the scenario
     #[arg(long, value_name = "FILE")]
     html: Option<OutputFile>,
     /// Instead of a scenario, run random ones of this many seeds and check the invariants

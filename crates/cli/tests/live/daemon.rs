@@ -1,4 +1,4 @@
-//! `corewise daemon`: programs are placed without a prefix, whoever asks is told, and all is given back.
+//! `corewise daemon`: programs are placed without a prefix, clients get answers, and everything is restored.
 
 use crate::attach::{Program, bound};
 use crate::common::{Running, burn, corewise, masks_of, wait_for};

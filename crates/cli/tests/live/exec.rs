@@ -107,7 +107,7 @@ fn a_program_that_goes_wrong_is_given_up_and_the_application_runs_on() {
 }
 
 #[test]
-fn a_program_that_does_not_greet_is_told_before_anything_is_run() {
+fn a_program_that_does_not_greet_is_reported_before_anything_is_run() {
     for (policy, expected) in [
         ("exec:exit 1", "the policy exec: `exit 1`: it has ended"),
         ("exec:echo hello; sleep 1000", "it answered `hello`"),
@@ -160,13 +160,13 @@ fn a_program_that_asks_for_events_hears_at_once_that_other_pes_are_allowed() {
     let options = ["run", "--quiet", "--interval", "3600s", "--counters", "none", "--policy", &policy, "--"];
     let before = affinity::get(0).unwrap();
     let mut corewise = corewise().args(options).args(["sleep", "1000"]).spawn().unwrap();
-    let told = || std::fs::read_to_string(&scenes).unwrap_or_default();
-    wait_for(|| told().contains("\"thread_started\"").then_some(()));
+    let received = || std::fs::read_to_string(&scenes).unwrap_or_default();
+    wait_for(|| received().contains("\"thread_started\"").then_some(()));
     let one = before.last().unwrap();
     let set = format!("taskset -p -c {one} {}", corewise.id());
     assert!(Command::new("sh").args(["-c", &set]).stdout(Stdio::null()).status().unwrap().success());
     let expected = format!("{{\"event\":\"allowed_changed\",\"pes\":\"{one}\"}}");
-    wait_for(|| told().contains(&expected).then_some(()));
+    wait_for(|| received().contains(&expected).then_some(()));
     kill(Pid::from_raw(corewise.id() as i32), Signal::SIGTERM).unwrap();
     corewise.wait().unwrap();
 }

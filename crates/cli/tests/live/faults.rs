@@ -181,7 +181,7 @@ fn is_corewise(pid: u32) -> bool {
     program.is_ok_and(|path| path.ends_with("corewise"))
 }
 
-/// Who has ended has no memory any more, also if nobody has reaped it.
+/// A process that has ended has no memory any more, even if nobody has reaped it.
 fn wait_for_end(pid: u32) {
     let is_over = || std::fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |words| words.is_empty());
     wait_for(|| is_over().then_some(()));
@@ -245,7 +245,7 @@ fn after_a_signal_every_mask_is_given_back() {
 }
 
 #[test]
-fn a_stopped_guardian_holds_nobody_up_and_corewise_stops_binding_and_says_so() {
+fn a_stopped_guardian_delays_nothing_and_corewise_reports_that_it_stops_binding() {
     needs!(TwoPes);
     let (run, report) = harmed(Signal::SIGSTOP, "is stopped");
     run.wait_freed();
@@ -253,7 +253,7 @@ fn a_stopped_guardian_holds_nobody_up_and_corewise_stops_binding_and_says_so() {
 }
 
 #[test]
-fn what_corewise_and_its_guardian_leave_when_both_are_killed_the_next_start_gives_back() {
+fn the_next_start_restores_what_a_killed_corewise_and_guardian_left() {
     needs!(TwoPes);
     for guardian_first in [true, false] {
         let mut run = Faulty::start(&[], &["--interval", "50ms"], &["60", "2*fp", "forker"]);
@@ -293,7 +293,7 @@ fn a_run_whose_guardian_is_stopped_when_it_is_killed_is_recovered_by_the_next_st
 }
 
 /// Each process of the chain lives for a millisecond or less, and starts the next before it ends. There is
-/// one chain at a time: many would only starve whoever reaps the dead.
+/// one chain at a time: many would only starve the process that reaps the dead.
 #[test]
 fn a_chain_of_short_lived_processes_does_not_outrun_what_gives_masks_back() {
     needs!(TwoPes);
@@ -396,7 +396,7 @@ fn a_kill_of_the_whole_process_group_does_not_reach_the_guardian() {
 }
 
 #[test]
-fn where_corewise_cannot_go_on_watching_the_program_does_not_notice() {
+fn a_program_does_not_notice_that_corewise_cannot_go_on_watching() {
     needs!(TwoPes);
     let options = ["--interval", "100ms", "--discovery", "poll"];
     let mut run = Faulty::start(&[], &options, &["600", "2*fp", "churn"]);

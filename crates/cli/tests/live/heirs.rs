@@ -57,7 +57,7 @@ fn compiled(directory: &Path) -> PathBuf {
 }
 
 /// Runs the trials under a policy that binds every thread to PE 0, and returns what they printed.
-fn told(discovery: &str, trials: &[&str]) -> Vec<String> {
+fn printed(discovery: &str, trials: &[&str]) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let mut command = corewise();
     command.args(["run", "--guard", "off", "--waits", "off", "--interval", "50ms"]);
@@ -70,9 +70,9 @@ fn told(discovery: &str, trials: &[&str]) -> Vec<String> {
 #[test]
 fn what_a_bound_thread_starts_sees_every_pe() {
     needs!(Root, TwoPes, Bpf, Python);
-    let told = told("bpf", &["5", "exec", "system", "spawn", "fork"]);
-    let narrow: Vec<_> = told.iter().filter(|line| line.ends_with(" 1")).collect();
-    assert_eq!((told.len(), narrow.len()), (20, 0), "{told:?}");
+    let printed = printed("bpf", &["5", "exec", "system", "spawn", "fork"]);
+    let narrow: Vec<_> = printed.iter().filter(|line| line.ends_with(" 1")).collect();
+    assert_eq!((printed.len(), narrow.len()), (20, 0), "{printed:?}");
 }
 
 /// A shell that has had children is not bound.
@@ -87,6 +87,6 @@ fn a_polled_process_that_has_started_another_is_not_bound_again() {
     let script = "nproc; for i in 1 2 3 4 5 6 7 8 9 10; do nproc; sleep .1; done";
     let output = command.args(["--", "sh", "-c", script]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.lines().count() == 11 && told.lines().all(|pes| pes != "1"), "{told}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.lines().count() == 11 && printed.lines().all(|pes| pes != "1"), "{printed}");
 }

@@ -40,8 +40,8 @@ impl Telling {
         Telling { corewise, directory }
     }
 
-    /// Waits until this was told.
-    fn await_told(&self, text: &str) {
+    /// Waits until this was reported.
+    fn await_report(&self, text: &str) {
         let scenes = self.directory.path().join("scenes");
         wait_for(|| std::fs::read_to_string(&scenes).unwrap_or_default().contains(text).then_some(()));
     }
@@ -51,19 +51,19 @@ impl Telling {
 fn hints_reach_a_policy_at_once_also_from_the_child_of_a_fork() {
     // No look at the end of an interval falls into the test.
     let mut telling = Telling::start("3600s");
-    telling.await_told("\"spins\":true,\"is_master\":false,\"phase\":null");
-    telling.await_told("\"spins\":false,\"is_master\":true,\"phase\":7");
+    telling.await_report("\"spins\":true,\"is_master\":false,\"phase\":null");
+    telling.await_report("\"spins\":false,\"is_master\":true,\"phase\":7");
     telling.corewise.stdin.as_mut().unwrap().write_all(b"f").unwrap();
-    telling.await_told("\"spins\":false,\"is_master\":true,\"phase\":9");
+    telling.await_report("\"spins\":false,\"is_master\":true,\"phase\":9");
     drop(telling.corewise.stdin.take());
     assert!(telling.corewise.wait().unwrap().success());
 }
 
 #[test]
-fn what_a_program_tells_to_have_done_is_its_progress() {
+fn reported_work_is_the_progress_of_a_program() {
     let mut telling = Telling::start("50ms");
-    telling.await_told("\"is_master\":true");
-    // Some looks later, which are those that no event is the cause of.
+    telling.await_report("\"is_master\":true");
+    // Some looks later: those without an event.
     let scenes = telling.directory.path().join("scenes");
     let is_look = |scene: &&str| scene.contains("\"events\":[]");
     let count = || std::fs::read_to_string(&scenes).unwrap().lines().filter(is_look).count();
@@ -78,18 +78,18 @@ fn what_a_program_tells_to_have_done_is_its_progress() {
     let lines = recording.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let threads =
         lines.flat_map(|line| line["observation"]["threads"].as_array().cloned().unwrap_or_default());
-    let told = threads.map(|thread| thread["progress"].clone()).filter(|progress| !progress.is_null());
-    let told = told.map(|progress| {
+    let reported = threads.map(|thread| thread["progress"].clone()).filter(|progress| !progress.is_null());
+    let reported = reported.map(|progress| {
         assert_eq!(progress["source"], "heartbeat");
         progress["work"].as_u64().unwrap()
     });
-    let told: Vec<u64> = told.collect();
-    let grows = told.windows(2).all(|pair| pair[0] <= pair[1]) && told.first() < told.last();
-    assert!(grows && told.iter().all(|work| work % 1000 == 0), "{told:?}");
+    let work: Vec<u64> = reported.collect();
+    let grows = work.windows(2).all(|pair| pair[0] <= pair[1]) && work.first() < work.last();
+    assert!(grows && work.iter().all(|work| work % 1000 == 0), "{work:?}");
 }
 
 #[test]
-fn who_tells_nonsense_harms_nobody() {
+fn wrong_reports_do_no_harm() {
     let directory = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rt/tests/garbage.c");
     for options in [&[][..], &["-DNOWHERE"]] {

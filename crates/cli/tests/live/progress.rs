@@ -50,7 +50,7 @@ fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_
     let mut program = Program::start();
     let (mut meter, output) = meter(program.running.0.id());
     let mut lines = BufReader::new(output).lines();
-    let told = wait_for(|| {
+    let first = wait_for(|| {
         let line = lines.next().expect("the meter goes on").unwrap();
         let lacking = ["cannot be probed", "cpu-clock event", "execute breakpoints cannot be set"];
         if lacking.iter().any(|text| line.contains(text)) {
@@ -62,7 +62,7 @@ fn a_program_has_a_speed_or_it_is_said_why_not_and_it_goes_on_when_the_meter_is_
     });
     meter.kill().unwrap();
     meter.wait().unwrap();
-    let line = match told {
+    let line = match first {
         Ok(line) => line,
         Err(why) => skip!(Perf, "{why}"),
     };

@@ -87,10 +87,10 @@ fn check_replay_by(profile: &Path, guard_and_waits: &[&str]) {
         let report: Value = serde_json::from_slice(report).unwrap();
         let decisions = report["decisions"].as_array().unwrap();
         // The last outcomes come after the end of the recording.
-        let told = |decision: &Value| {
+        let shown = |decision: &Value| {
             ["at_ns", "tid", "pes", "setting", "reason"].map(|key| decision[key].to_string())
         };
-        decisions.iter().map(told).collect::<Vec<_>>()
+        decisions.iter().map(shown).collect::<Vec<_>>()
     };
     let decided = decisions(&std::fs::read(&report).unwrap());
     assert!(decided.iter().any(|[_, _, pes, ..]| pes == "\"0\""), "nobody got the fast PE: {decided:?}");

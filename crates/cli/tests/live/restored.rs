@@ -29,7 +29,7 @@ fn send(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid as i32), signal).unwrap();
 }
 
-/// Waits until a process has ended, whoever has to read its status.
+/// Waits until a process has ended, whichever process has to read its status.
 fn await_end(pid: u32) {
     let is_over = || std::fs::read(format!("/proc/{pid}/cmdline")).map_or(true, |words| words.is_empty());
     wait_for(|| is_over().then_some(()));

@@ -96,7 +96,7 @@ fn cpu_time_counts_from_the_start_whether_or_not_the_command_is_watched() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let before = |text: &str| said.split(text).next()?.rsplit(' ').next()?.parse::<f64>().ok();
         let (wall, busy) = (before(" s, ").unwrap(), before(" CPUs busy").unwrap());
-        // Figures are rounded, and the shell does a little more after it has told.
+        // Figures are rounded, and the shell does a little more after it has printed them.
         assert!((wall * busy - used).abs() < 0.05 + 0.01 * (wall + busy), "{used} s of CPU time; {said}");
     }
 }
@@ -204,9 +204,10 @@ fn placed(extra: &[&str], command: &[&str]) -> (Value, String) {
 }
 
 #[test]
-fn fpu_intensive_threads_are_told_apart_and_bound() {
+fn fpu_intensive_threads_are_recognised_and_bound() {
     needs!(TwoPes);
-    // First who pins itself: later it could be taken for a child of a thread that is bound to the same PE.
+    // The thread that pins itself comes first: later it could be taken for a child of a thread that is bound
+    // to the same PE.
     let (report, _) = placed(&[], &[&burn(), "2", "pin", "2*fp", "int"]);
     let usage = |name: &str| threads(&report, name)[0]["fpu_usage"].as_f64().unwrap();
     assert!(usage("fp") > 0.6 && usage("int") < 0.2, "{report:#}");
@@ -410,7 +411,7 @@ fn bad_input_is_named_and_nothing_is_run() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_costs_neither_the_run_nor_the_command() {
+fn a_full_disk_is_reported_and_ends_neither_the_run_nor_the_command() {
     let output = run(&["--record", "/dev/full", "sh", "-c", "echo done"]);
     assert_eq!(output.stdout, b"done\n");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -421,7 +422,7 @@ fn a_full_disk_is_told_and_costs_neither_the_run_nor_the_command() {
 }
 
 #[test]
-fn what_a_profile_corrects_is_told() {
+fn corrections_by_a_profile_are_reported() {
     needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("profile.json");

@@ -92,7 +92,7 @@ fn emulation() -> Option<Child> {
 }
 
 #[test]
-fn who_has_a_pe_slow_has_it_alone_and_lets_go_of_it_even_if_killed() {
+fn a_slow_pe_has_one_user_and_is_released_after_a_kill() {
     let _alone = alone();
     let Some(mut first) = emulation() else {
         skip!(RealTime, "no real-time policy");

@@ -185,10 +185,10 @@ fn the_summary_says_so_too_whether_all_is_watched_by_then_or_not() {
     assert!(summary.starts_with(first), "{summary}");
 }
 
-/// Where nobody asks for a report, waits are changed before all is watched, and whoever watches goes on. Who
-/// is stopped waits for no PE, whatever else the machine does.
+/// Without a report, waits are changed before everything is watched, and watching goes on. A stopped process
+/// waits for no PE, whatever else the machine does.
 #[test]
-fn what_is_changed_before_all_is_watched_is_given_back_to_who_is_not_held_up_any_more() {
+fn early_changes_are_restored_for_processes_that_are_no_longer_delayed() {
     needs!(TwoPes, Perf, Root);
     let crowd = crowd();
     let mut team = Team::start(&["-q"], &[]);
@@ -240,9 +240,9 @@ fn programs_that_wait_all_the_time_take_turns_too() {
     two_take_turns_until_a_kill_9("cc", ("cg", "auto"), false, is_idle);
 }
 
-/// LLVM's OpenMP lets idle threads give their PE away; the program's own waits do not.
+/// Idle threads of LLVM's OpenMP yield; the program's own waits do not.
 #[test]
-fn programs_of_a_runtime_that_gives_way_take_turns_where_their_own_code_spins() {
+fn programs_of_a_yielding_runtime_take_turns_where_their_own_code_spins() {
     needs!(TwoPes, Perf, Root);
     two_take_turns_until_a_kill_9("clang-19", PIPELINE, false, is_idle);
 }
@@ -355,7 +355,7 @@ fn waits_are_changed_and_undone_as_all_runs_have_agreed() {
 }
 
 #[test]
-fn who_has_decided_how_threads_wait_is_obeyed() {
+fn the_users_choice_of_waits_is_kept() {
     needs!(TwoPes);
     for (options, variables, said) in [
         (&["--waits", "off"][..], &[][..], None),
@@ -380,7 +380,7 @@ fn who_has_decided_how_threads_wait_is_obeyed() {
 /// A program that was started without corewise, attached twice: ended by Ctrl-C, and killed.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn a_program_that_ran_already_spins_shortly_while_it_is_attached_and_held_up_and_then_as_before() {
+fn a_running_program_spins_shortly_while_attached_and_delayed_and_then_as_before() {
     needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(compiled_team(directory.path()));

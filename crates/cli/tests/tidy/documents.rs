@@ -107,7 +107,7 @@ pub fn documents_are_reachable(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// No path of the machine of whoever wrote it: it would hold nowhere else.
+/// No path of the author's machine: it would hold nowhere else.
 pub fn no_machine_is_named(tree: &Tree) -> Vec<Finding> {
     // In parts, so that this file itself keeps the rule.
     let homes = ["home", "root", "Users", "work"].map(|directory| format!("/{directory}/"));

@@ -96,8 +96,8 @@ pub fn pure_crates_are_pure(tree: &Tree) -> Vec<Finding> {
         "extern \"C\"",
     ];
     let in_file = |(path, text): (&str, &str)| {
-        let told = |(index, word)| finding(path, index, format!("`{word}` in a pure crate"));
-        lines_with(&lex(text).code, &IMPURE).into_iter().map(told).collect::<Vec<_>>()
+        let found = |(index, word)| finding(path, index, format!("`{word}` in a pure crate"));
+        lines_with(&lex(text).code, &IMPURE).into_iter().map(found).collect::<Vec<_>>()
     };
     let is_pure = |path: &str| {
         // What prints, and the browser in which tests look at pages.
@@ -116,9 +116,9 @@ pub fn what_people_see_is_made_in_render(tree: &Tree) -> Vec<Finding> {
         is_source && !matches!(crate_of(path), Some("render") | None)
     };
     let in_file = |(path, text): (&str, &str)| {
-        let told =
+        let found =
             |(index, word)| finding(path, index, format!("`{word}`: what people see is made in render"));
-        lines_with(text, &MADE_THERE).into_iter().map(told).collect::<Vec<_>>()
+        lines_with(text, &MADE_THERE).into_iter().map(found).collect::<Vec<_>>()
     };
     tree.files(elsewhere).flat_map(in_file).collect()
 }
@@ -144,8 +144,8 @@ pub fn columns_are_aligned_in_render(tree: &Tree) -> Vec<Finding> {
 pub fn unsafe_has_its_places(tree: &Tree) -> Vec<Finding> {
     let elsewhere = |path: &str| is_rust(path) && crate_of(path).is_some_and(|c| !UNSAFE_CRATES.contains(&c));
     let in_file = |(path, text): (&str, &str)| {
-        let told = |index| finding(path, index, format!("unsafe code outside of {UNSAFE_CRATES:?}"));
-        unsafe_lines(&lex(text).code).map(told).collect::<Vec<_>>()
+        let found = |index| finding(path, index, format!("unsafe code outside of {UNSAFE_CRATES:?}"));
+        unsafe_lines(&lex(text).code).map(found).collect::<Vec<_>>()
     };
     tree.files(elsewhere).flat_map(in_file).collect()
 }
@@ -157,8 +157,8 @@ pub fn unsafe_says_why_it_is_sound(tree: &Tree) -> Vec<Finding> {
         let reason_is_short = |(_, line): &(usize, &str)| {
             line.split_once("SAFETY:").is_some_and(|(_, reason)| reason.split_whitespace().count() < 3)
         };
-        let told = |(index, _)| finding(path, index, "say in a sentence why this is sound");
-        comments.lines().enumerate().filter(reason_is_short).map(told).collect::<Vec<_>>()
+        let found = |(index, _)| finding(path, index, "say in a sentence why this is sound");
+        comments.lines().enumerate().filter(reason_is_short).map(found).collect::<Vec<_>>()
     };
     tree.files(is_rust).flat_map(in_file).collect()
 }
@@ -172,8 +172,8 @@ pub fn mapped_files_are_opened_in_one_place(tree: &Tree) -> Vec<Finding> {
         is_rust(path) && path.contains("/src/") && !is_its_place
     };
     let in_file = |(path, text): (&str, &str)| {
-        let told = |(index, way)| finding(path, index, format!("`{way}`: use `mapped_file::open`"));
-        lines_with(text, &WAYS).into_iter().map(told).collect::<Vec<_>>()
+        let found = |(index, way)| finding(path, index, format!("`{way}`: use `mapped_file::open`"));
+        lines_with(text, &WAYS).into_iter().map(found).collect::<Vec<_>>()
     };
     tree.files(elsewhere).flat_map(in_file).collect()
 }
@@ -195,8 +195,8 @@ pub fn proc_is_read_in_one_place(tree: &Tree) -> Vec<Finding> {
     };
     let in_file = |(path, text): (&str, &str)| {
         let code = text.split("#[cfg(test)]\n").next().unwrap_or_default();
-        let told = |(index, way)| finding(path, index, format!("`{way}`: use `corewise_sys::proc`"));
-        lines_with(code, &WAYS).into_iter().map(told).collect::<Vec<_>>()
+        let found = |(index, way)| finding(path, index, format!("`{way}`: use `corewise_sys::proc`"));
+        lines_with(code, &WAYS).into_iter().map(found).collect::<Vec<_>>()
     };
     tree.files(elsewhere).flat_map(in_file).collect()
 }
@@ -210,8 +210,8 @@ const PROCESSES: [(&str, &str); 5] = [
     ("crates/cli/src/hostile/", "tests"),
 ];
 
-/// Programs inherit what corewise inherited, whoever starts them: `sys::launch` sees to it. Tests, examples
-/// and build scripts may start them otherwise.
+/// Programs inherit what corewise inherited, from whichever crate they are started: `sys::launch` sees to it.
+/// Tests, examples and build scripts may start them otherwise.
 pub fn programs_are_started_in_one_place(tree: &Tree) -> Vec<Finding> {
     const WAYS: [&str; 9] = [
         "process::Command",
@@ -231,8 +231,8 @@ pub fn programs_are_started_in_one_place(tree: &Tree) -> Vec<Finding> {
     };
     let in_file = |(path, text): (&str, &str)| {
         let code = lex(text.split("#[cfg(test)]\n").next().unwrap_or_default()).code;
-        let told = |(index, way)| finding(path, index, format!("`{way}`: use `corewise_sys::launch`"));
-        lines_with(&code, &WAYS).into_iter().map(told).collect::<Vec<_>>()
+        let found = |(index, way)| finding(path, index, format!("`{way}`: use `corewise_sys::launch`"));
+        lines_with(&code, &WAYS).into_iter().map(found).collect::<Vec<_>>()
     };
     tree.files(elsewhere).flat_map(in_file).collect()
 }
@@ -268,8 +268,8 @@ pub fn policies_start_with_an_essay(tree: &Tree) -> Vec<Finding> {
     };
     let essay_lines = |text: &str| text.lines().take_while(|line| line.starts_with("//!")).count();
     let short = tree.files(is_policy).filter(|(_, text)| essay_lines(text) < ESSAY_LINES_MIN);
-    let told = |(path, _)| finding(path, 0, format!("an essay of {ESSAY_LINES_MIN} lines of `//!` or more"));
-    short.map(told).collect()
+    let found = |(path, _)| finding(path, 0, format!("an essay of {ESSAY_LINES_MIN} lines of `//!` or more"));
+    short.map(found).collect()
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn character_length(text: &str) -> Option<usize> {
 }
 
 #[test]
-fn code_comments_and_literals_are_told_apart() {
+fn code_comments_and_literals_are_distinguished() {
     let check = |text: &str, code: &str, comments: &str| {
         let lexed = lex(text);
         assert_eq!((lexed.code.trim_end(), lexed.comments.trim()), (code, comments), "{text}");

@@ -10,6 +10,7 @@ mod layers;
 mod lexer;
 mod registry;
 mod shape;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ type Finding = String;
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 22] = [
     shape::functions_are_short,
     shape::files_are_short,
     shape::lines_are_narrow,
@@ -45,6 +46,7 @@ const RULES: [Rule; 21] = [
     documents::documents_are_reachable,
     documents::no_machine_is_named,
     registry::the_page_of_policies_is_that_of_the_registry,
+    words::english_is_plain,
 ];
 
 impl Tree {
@@ -60,7 +62,7 @@ impl Tree {
         assert!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
         let paths = String::from_utf8(listed.stdout).expect("paths are UTF-8");
         let read = |path: &str| {
-            let bytes = std::fs::read(root.join(path)).ok()?; // Deleted, and not yet told to git.
+            let bytes = std::fs::read(root.join(path)).ok()?; // Deleted, and git does not know yet.
             Some((path.to_owned(), String::from_utf8(bytes).unwrap_or_default()))
         };
         Tree(paths.split_terminator('\0').filter_map(read).collect())

@@ -16,10 +16,10 @@ fn is_code(path: &str) -> bool {
 pub fn functions_are_short(tree: &Tree) -> Vec<Finding> {
     let in_file = |(path, text): (&str, &str)| {
         let too_long = functions(&lex(text).code).into_iter().filter(|f| f.lines > FUNCTION_LINES_MAX);
-        let told = |f: Function| {
+        let found = |f: Function| {
             finding(path, f.line_index, format!("{} has {} of {FUNCTION_LINES_MAX} lines", f.name, f.lines))
         };
-        too_long.map(told).collect::<Vec<_>>()
+        too_long.map(found).collect::<Vec<_>>()
     };
     tree.files(is_rust).flat_map(in_file).collect()
 }
@@ -37,8 +37,8 @@ pub fn tests_say_what_they_skip(tree: &Tree) -> Vec<Finding> {
             let line_index = f.line_index;
             lines_with(&body(f), &SILENT).into_iter().map(move |(index, word)| (line_index + index, word))
         };
-        let told = |(index, word)| finding(path, index, format!("`{word}` in a test: say why with skip!"));
-        tests.flat_map(silent).map(told).collect::<Vec<_>>()
+        let found = |(index, word)| finding(path, index, format!("`{word}` in a test: say why with skip!"));
+        tests.flat_map(silent).map(found).collect::<Vec<_>>()
     };
     tree.files(is_rust).flat_map(in_file).collect()
 }
@@ -124,8 +124,8 @@ pub fn nothing_is_left_for_later(tree: &Tree) -> Vec<Finding> {
         let lexed = lex(text);
         let code = lines_with(&lexed.code, &IN_CODE);
         let comments = lines_with(&lexed.comments, &IN_COMMENTS);
-        let told = |(index, word)| finding(path, index, format!("`{word}`: do it now or file an issue"));
-        code.into_iter().chain(comments).map(told).collect::<Vec<_>>()
+        let found = |(index, word)| finding(path, index, format!("`{word}`: do it now or file an issue"));
+        code.into_iter().chain(comments).map(found).collect::<Vec<_>>()
     };
     tree.files(is_rust).flat_map(in_file).collect()
 }

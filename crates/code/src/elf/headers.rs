@@ -1,4 +1,4 @@
-//! What an ELF file's headers and its hash table tell.
+//! What an ELF file's headers and its hash table show.
 //!
 //! Problem: a program of Python's maps a hundred files, and it matters of each whether it exports one of a
 //! few symbols. Reading all symbols of all libraries took a third of corewise's CPU time for such a program.

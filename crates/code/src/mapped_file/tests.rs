@@ -114,7 +114,7 @@ fn an_earlier_file_with_the_same_inode_number_is_another_file() {
             assert!(opened(&of_generation(known)).is_some());
             assert!(opened(&of_generation(known.wrapping_add(1).max(1))).is_none());
         }
-        // This file system does not tell them.
+        // This file system does not report them.
         None => assert!(opened(&of_generation(1)).is_some()),
     }
 }

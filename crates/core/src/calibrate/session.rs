@@ -117,7 +117,7 @@ impl Session<'_> {
 
     /// Runs each arm of a cell once.
     fn visit(&mut self, index: usize) {
-        self.tell(index);
+        self.report(index);
         let begin = self.executor.now();
         let mut arm_time = self.arm_time(index);
         let cell = &self.cells[index];
@@ -208,7 +208,7 @@ impl Session<'_> {
     }
 
     /// Reports the next cell to the caller.
-    fn tell(&mut self, index: usize) {
+    fn report(&mut self, index: usize) {
         let cell = &self.cells[index];
         let done = self.elapsed().as_secs_f64() / self.settings.budget.as_secs_f64().max(f64::MIN_POSITIVE);
         let progress = Progress {

@@ -88,19 +88,19 @@ pub fn conduct<E: Executor>(
     executor: &mut E,
     plan: &Plan,
     trials: &mut Vec<Trial>,
-    tell: &mut dyn FnMut(&Progress<'_>),
+    report: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Ending, E::Error> {
     let mut clock = Clock { begin: executor.now(), block: None };
     if clock.is_over(plan, trials.len() / plan.arms(), executor.now()) {
         return Ok(Ending::Complete);
     }
-    if warm_up(executor, plan, &mut clock, tell)? == Ending::Interrupted {
+    if warm_up(executor, plan, &mut clock, report)? == Ending::Interrupted {
         return Ok(Ending::Interrupted);
     }
     let first = trials.len();
     let counted_from = executor.now();
     if clock.block.is_some() {
-        clock.tell_plan(plan, first, executor.now(), tell);
+        clock.report_plan(plan, first, executor.now(), report);
     }
     loop {
         let block = trials.len() / plan.arms();
@@ -110,10 +110,10 @@ pub fn conduct<E: Executor>(
         let order = order(plan.seed, plan.arms(), block);
         for &arm in &order[trials.len() % plan.arms()..] {
             let now = executor.now();
-            tell(&clock.progress(plan, trials.len(), arm, now));
+            report(&clock.progress(plan, trials.len(), arm, now));
             let Some(run) = executor.run(plan.variant_of(arm))? else { return Ok(Ending::Interrupted) };
             let trial = Trial { block, arm, run };
-            tell(&Progress::Ran { trial: &trial });
+            report(&Progress::Ran { trial: &trial });
             trials.push(trial);
         }
         let now = executor.now();
@@ -121,9 +121,9 @@ pub fn conduct<E: Executor>(
         let made = (trials.len() - first) as f64;
         clock.block = Some(now.since(counted_from).mul_f64(plan.arms() as f64 / made));
         if is_news {
-            clock.tell_plan(plan, trials.len(), now, tell);
+            clock.report_plan(plan, trials.len(), now, report);
         }
-        tell(&Progress::Block { trials, blocks: clock.blocks(plan, block + 1, now) });
+        report(&Progress::Block { trials, blocks: clock.blocks(plan, block + 1, now) });
     }
 }
 
@@ -131,13 +131,13 @@ fn warm_up<E: Executor>(
     executor: &mut E,
     plan: &Plan,
     clock: &mut Clock,
-    tell: &mut dyn FnMut(&Progress<'_>),
+    report: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Ending, E::Error> {
     for _ in 0..plan.warmup {
         let begin = executor.now();
         for (index, variant) in plan.variants.iter().enumerate() {
             let (stage, done) = (Stage::Warmup, 0.0);
-            tell(&Progress::Run { variant: &variant.name, stage, done, remaining: None });
+            report(&Progress::Run { variant: &variant.name, stage, done, remaining: None });
             if executor.run(index)?.is_none() {
                 return Ok(Ending::Interrupted);
             }
@@ -193,9 +193,9 @@ impl Clock {
         }
     }
 
-    fn tell_plan(&self, plan: &Plan, trials: usize, now: Time, tell: &mut dyn FnMut(&Progress<'_>)) {
+    fn report_plan(&self, plan: &Plan, trials: usize, now: Time, report: &mut dyn FnMut(&Progress<'_>)) {
         let runs = self.blocks(plan, trials / plan.arms(), now) * plan.arms();
         let remaining = self.remaining(plan, trials, now).unwrap_or_default();
-        tell(&Progress::Planned { runs, remaining });
+        report(&Progress::Planned { runs, remaining });
     }
 }

@@ -42,7 +42,8 @@ pub enum Verdict {
     /// The interval lies above 1.
     More,
     /// The interval contains 1.
-    NotTold,
+    #[serde(rename = "not_told")]
+    Unclear,
     /// There are fewer than [`BLOCKS_MIN`] blocks.
     TooFew,
 }
@@ -75,7 +76,7 @@ impl Effect {
             _ if logs.len() < BLOCKS_MIN => Verdict::TooFew,
             (_, high) if high < -ROUNDING => Verdict::Less,
             (low, _) if low > ROUNDING => Verdict::More,
-            _ => Verdict::NotTold,
+            _ => Verdict::Unclear,
         };
         Effect {
             ratio: interval.value.exp(),

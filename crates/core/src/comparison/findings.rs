@@ -352,8 +352,8 @@ fn drift(plan: &Plan, trials: &[Trial]) -> Option<String> {
     let rest: f64 = places().map(|(place, value)| (value - slope * place).powi(2)).sum();
     let slope = Interval::around(slope, (rest / degrees as f64 / squares).sqrt(), degrees, count);
     let change = (slope.value * (count - 1) as f64).exp_m1();
-    let is_told = slope.low > 0.0 || slope.high < 0.0;
-    (is_told && change.abs() >= DRIFT_NOTED).then(|| {
+    let is_clear = slope.low > 0.0 || slope.high < 0.0;
+    (is_clear && change.abs() >= DRIFT_NOTED).then(|| {
         format!(
             "times drifted by {:+.1} % from the first run to the last; the order of the runs balances that",
             change * 100.0

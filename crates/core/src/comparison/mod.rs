@@ -14,7 +14,7 @@
 //! number of runs is fixed in advance, by number or by time, never by results.
 //!
 //! Times are compared twice. The ratio of *typical* runs ignores the size of outliers, and so finds small
-//! effects in noise. But a program that is held up for long in some of its runs loses by these alone, and no
+//! effects in noise. But a program that is delayed for long in some of its runs loses by these alone, and no
 //! typical run shows it. So the *mean* time is compared, too ([`Metric::MeanWall`]), with an interval that
 //! assumes no shape either ([`crate::stats::ratio_of_sums`]).
 //!
@@ -92,11 +92,11 @@ impl Printed {
         if !self.is_sample {
             return values.last().map(|value| (self.name.clone(), *value)).into_iter().collect();
         }
-        let told = TAILS.iter().filter(|(_, _, fewest)| values.len() >= *fewest);
+        let computable = TAILS.iter().filter(|(_, _, fewest)| values.len() >= *fewest);
         let tail = |&(q, name, _): &(f64, &str, usize)| {
             Some((format!("{} {name}", self.name), quantile(values, q)?))
         };
-        told.filter_map(tail).collect()
+        computable.filter_map(tail).collect()
     }
 }
 
@@ -224,7 +224,7 @@ pub struct Setting {
 impl Setting {
     /// Returns the differences from an earlier setting, in words.
     pub fn changes_since(&self, before: &Setting) -> Vec<String> {
-        let told = |setting: &Setting| {
+        let named = |setting: &Setting| {
             [
                 ("kernel", setting.kernel.clone()),
                 ("processor", setting.processor.clone()),
@@ -236,7 +236,7 @@ impl Setting {
             ]
         };
         let words = |value: Option<String>| value.unwrap_or_else(|| "not known".to_owned());
-        let pairs = told(before).into_iter().zip(told(self)).filter(|((_, old), (_, new))| old != new);
+        let pairs = named(before).into_iter().zip(named(self)).filter(|((_, old), (_, new))| old != new);
         pairs
             .map(|((name, old), (_, new))| format!("{name}: {} before, {} now", words(old), words(new)))
             .collect()

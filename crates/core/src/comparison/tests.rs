@@ -112,11 +112,11 @@ fn runs_are_made_in_that_order_after_the_warm_ups() {
     assert_eq!(machine.ran[..4], [0, 1, 0, 1]);
     assert_eq!(machine.ran[4..], expected.iter().map(|&arm| arm % 2).collect::<Vec<_>>());
     // The executor reports each run.
-    let (ran, said): (Vec<String>, Vec<String>) = said.into_iter().partition(|word| word.ends_with(','));
+    let (ran, printed): (Vec<String>, Vec<String>) = said.into_iter().partition(|word| word.ends_with(','));
     assert_eq!(ran, expected.iter().map(|arm| format!("{arm},")).collect::<Vec<_>>());
-    let told =
+    let expected =
         "w w w w|9 runs, 9 s|9 s 8 s 7 s|1 of 3 blocks|6 s 5 s 4 s|2 of 3 blocks|3 s 2 s 1 s|3 of 3 blocks";
-    assert_eq!(said.join(" "), told.replace('|', " "));
+    assert_eq!(printed.join(" "), expected.replace('|', " "));
 }
 
 #[test]
@@ -183,12 +183,12 @@ fn noisy_effects(seed: u64, ratio: f64, blocks: u32) -> [Effect; 2] {
 }
 
 #[test]
-fn what_is_the_same_is_seldom_told_apart() {
+fn equal_variants_seldom_look_different() {
     const TRIALS: u64 = 600;
     let mut wrong = [0; 2];
     for seed in 0..TRIALS {
         noisy_effects(seed, 1.0, 12).iter().zip(&mut wrong).for_each(|(effect, wrong)| {
-            *wrong += u64::from(effect.verdict != Verdict::NotTold);
+            *wrong += u64::from(effect.verdict != Verdict::Unclear);
         });
     }
     let wrong = wrong.map(|wrong| wrong as f64 / TRIALS as f64);
@@ -205,10 +205,10 @@ fn effects_of(times: impl Fn(usize, &mut Random) -> f64, blocks: u32, seed: u64)
     [Metric::Wall, Metric::MeanWall].map(|metric| *found.effect(&metric).unwrap())
 }
 
-/// A program that is held up in more than half of its runs, against a variant that never is: 5.8 s against
+/// A program that is delayed in more than half of its runs, against a variant that never is: 5.8 s against
 /// 1.2 s on average, although the variant is slower than the program's good runs.
 #[test]
-fn what_the_mean_shows_is_told_although_typical_runs_do_not_show_it() {
+fn an_effect_on_the_mean_is_found_where_typical_runs_do_not_show_it() {
     const TRIALS: u64 = 100;
     let times = |variant: usize, random: &mut Random| match variant {
         0 if random.unit() < 0.55 => 10.0 + 0.5 * random.normal(),
@@ -226,7 +226,7 @@ fn what_the_mean_shows_is_told_although_typical_runs_do_not_show_it() {
 }
 
 #[test]
-fn a_difference_in_every_block_is_told_whatever_its_size() {
+fn a_difference_in_every_block_is_found_whatever_its_size() {
     let times = |variant: usize, random: &mut Random| match variant {
         0 if random.unit() < 0.5 => 60.0,
         0 => 1.3,
@@ -257,7 +257,7 @@ fn rounding_tells_nothing_apart() {
             let effect = effect(&up.collect::<Vec<_>>()).unwrap();
             let end = if sign > 0.0 { effect.low } else { effect.high };
             assert!((end - 1.0).abs() < 1e-9, "{effect:?}");
-            assert_eq!(effect.verdict, Verdict::NotTold, "{effect:?}");
+            assert_eq!(effect.verdict, Verdict::Unclear, "{effect:?}");
         }
     }
 }
@@ -370,7 +370,7 @@ fn printed(is_sample: bool) -> Printed {
 }
 
 #[test]
-fn of_printed_values_the_last_counts_or_the_tails_that_enough_of_them_tell() {
+fn of_printed_values_the_last_counts_or_the_tails_that_enough_of_them_show() {
     let values: Vec<f64> = (1..=100).map(f64::from).collect();
     assert_eq!(printed(false).figures(&values), [("lag".to_owned(), 100.0)]);
     let tails = printed(true).figures(&values);
@@ -400,7 +400,7 @@ fn what_is_printed_and_throughput_are_compared_like_times() {
 }
 
 #[test]
-fn a_changed_setting_is_told_by_its_name() {
+fn a_changed_setting_is_named() {
     let before = Setting { kernel: Some("6.1".to_owned()), ..Setting::default() };
     let after = Setting { smt: Some("on".to_owned()), ..before.clone() };
     assert_eq!(before.changes_since(&before), Vec::<String>::new());

@@ -26,7 +26,7 @@ pub struct Gangs(BTreeMap<ThreadId, (Why, Vec<ThreadId>)>);
 pub enum Why {
     /// It takes turns.
     Turns,
-    /// It is held up, and its idle threads yield while they spin.
+    /// It is delayed, and its idle threads yield while they spin.
     Yields,
 }
 

@@ -154,7 +154,7 @@ impl Intake {
         let standing = match (&outcome.change, &outcome.result) {
             (Change::Bind(_), OutcomeKind::Done) => Standing::Bound,
             (Change::Free, OutcomeKind::Done) => Standing::Free,
-            // Until the next observation tells who set the mask.
+            // Until the next observation shows who set the mask.
             (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
             (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,
         };

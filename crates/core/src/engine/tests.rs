@@ -313,7 +313,7 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
 }
 
 #[test]
-fn what_another_run_has_taken_is_left_to_it_as_long_as_there_is_something_else() {
+fn pes_taken_by_another_run_are_left_to_it_while_others_are_free() {
     for (taken, bound) in [(CpuSet::new(), true), (CpuSet::first_n(2), false), (CpuSet::first_n(8), true)] {
         let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
         let observation = Observation { taken, ..observe(1, Standing::Free, Vec::new()) };
@@ -463,7 +463,7 @@ fn a_thread_that_hardly_runs_is_judged_once_enough_is_known() {
 }
 
 #[test]
-fn whom_the_last_step_frees_is_free() {
+fn a_thread_freed_by_the_last_step_is_free() {
     let mut threads = steady(&[0.9]);
     threads[0].fpu_usage.push((second(4), 0.0));
     let topology = bulldozer();

@@ -41,7 +41,8 @@ pub enum State {
     /// It had helped, then progress fell below that without it, and it was reverted.
     Fell,
     /// Its effect is unclear, and it was reverted.
-    NotTold,
+    #[serde(rename = "not_told")]
+    Unclear,
 }
 
 /// A gain with its interval, which is valid however often it is evaluated.
@@ -67,7 +68,7 @@ impl Findings {
             State::NotJudged => None,
             State::Kept | State::Fell => Some(Verdict::Helps),
             State::TakenBack => Some(Verdict::Hurts),
-            State::NotTold => Some(Verdict::NotTold),
+            State::Unclear => Some(Verdict::Unclear),
         }
     }
 
@@ -75,7 +76,7 @@ impl Findings {
         self.state = match found.verdict {
             Verdict::Helps => State::Kept,
             Verdict::Hurts => State::TakenBack,
-            Verdict::NotTold => State::NotTold,
+            Verdict::Unclear => State::Unclear,
         };
         self.gain = Some(Gain::of(found.effect, found.interval));
         self.trials += 1;
@@ -109,10 +110,10 @@ impl fmt::Display for Findings {
                 write!(f, "placement reverted after {after:.1} s: {gain} by {meter}")
             }
             (State::Fell, _) => write!(f, "placement reverted: progress fell, by {meter}"),
-            (State::NotTold, Some(gain)) => {
+            (State::Unclear, Some(gain)) => {
                 write!(f, "placement reverted: its gain is unclear ({gain} by {meter})")
             }
-            (State::NotJudged, _) | (State::Kept | State::TakenBack | State::NotTold, None) => {
+            (State::NotJudged, _) | (State::Kept | State::TakenBack | State::Unclear, None) => {
                 write!(f, "placement not judged: the time was too short")
             }
         }

@@ -32,9 +32,9 @@ fn run(program: &Program, seconds: usize) -> (Guard, String) {
         }
         let due_ms = guard.due().map_or(u64::MAX, |due| due.0.div_ceil(1_000_000));
         let next_ms = (now_ms / 1000 * 1000 + 1000).min(due_ms.max(now_ms + 1));
-        let told = 1.0 + program.noise * noise.normal();
+        let error = 1.0 + program.noise * noise.normal();
         let placed = guard.is_in_force();
-        work += (program.rate)(now_ms as f64 / 1e3, placed) * (next_ms - now_ms) as f64 * told.max(0.0);
+        work += (program.rate)(now_ms as f64 / 1e3, placed) * (next_ms - now_ms) as f64 * error.max(0.0);
         now_ms = next_ms;
     }
     (guard, drawn)
@@ -52,7 +52,7 @@ fn check(program: &Program, seconds: usize, expected: &str) -> Findings {
 const STEADY: f64 = 10_000.0;
 
 #[test]
-fn what_hurts_is_taken_back_within_a_second_or_two_and_not_tried_again() {
+fn a_harmful_placement_is_taken_back_within_a_second_or_two_and_not_tried_again() {
     let program = Program { rate: |_, placed| if placed { STEADY / 2.0 } else { STEADY }, noise: 0.02 };
     let found = check(&program, 40, "~.......................................");
     assert_eq!((found.state, found.trials), (State::TakenBack, 1));
@@ -63,7 +63,7 @@ fn what_hurts_is_taken_back_within_a_second_or_two_and_not_tried_again() {
 }
 
 #[test]
-fn what_helps_is_kept_and_tried_again_ever_more_rarely() {
+fn a_helpful_placement_is_kept_and_tried_again_ever_more_rarely() {
     let program = Program { rate: |_, placed| if placed { 1.3 * STEADY } else { STEADY }, noise: 0.02 };
     let (guard, drawn) = run(&program, 600);
     assert!(drawn.starts_with("~####"), "{drawn}");
@@ -80,10 +80,10 @@ fn what_helps_is_kept_and_tried_again_ever_more_rarely() {
 }
 
 #[test]
-fn what_does_nothing_is_taken_back() {
+fn a_placement_without_effect_is_taken_back() {
     let program = Program { rate: |_, _| STEADY, noise: 0.05 };
     let found = run(&program, 40).0.findings().to_owned();
-    assert_eq!((found.state, found.trials), (State::NotTold, 1));
+    assert_eq!((found.state, found.trials), (State::Unclear, 1));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn without_a_meter_nothing_is_guarded() {
 }
 
 #[test]
-fn who_was_bound_before_there_was_a_meter_is_free_for_a_second_before_the_trial() {
+fn a_thread_bound_before_there_was_a_meter_is_free_for_a_second_before_the_trial() {
     let mut guard = Guard::new(1);
     for (at_ms, work, is_tried) in
         [(0, None, false), (200, None, false), (400, Some(1.0), false), (1200, Some(2.0), false)]

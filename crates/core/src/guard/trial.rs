@@ -40,7 +40,7 @@ pub enum Verdict {
     /// It hurts.
     Hurts,
     /// Its effect is none, or unclear after the trial's time.
-    NotTold,
+    Unclear,
 }
 
 /// The result of a trial.
@@ -131,9 +131,9 @@ impl Trial {
         let verdict = match interval {
             Some((low, _)) if low > 0.0 => Verdict::Helps,
             Some((_, high)) if high < 0.0 => Verdict::Hurts,
-            Some((low, high)) if low > -NOTHING && high < NOTHING => Verdict::NotTold,
+            Some((low, high)) if low > -NOTHING && high < NOTHING => Verdict::Unclear,
             _ if self.evidence.pairs() >= PAIRS_MAX || look.at().since(self.began) >= TIME_MAX => {
-                Verdict::NotTold
+                Verdict::Unclear
             }
             _ => return None,
         };

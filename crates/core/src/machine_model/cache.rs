@@ -294,7 +294,7 @@ impl CacheSharing {
     }
 }
 
-/// Finds the shares of users who want more than there is.
+/// Finds the shares of users that want more than there is.
 fn fill(users: &mut [User], capacity: f64) {
     let equal = capacity / users.iter().filter(|user| user.wanted > 0.0).count() as f64;
     // Nobody holds more than an equal share if lines survive only for the shortest time of these.

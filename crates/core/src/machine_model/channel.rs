@@ -1,7 +1,7 @@
-//! Memory channels: how long a line waits where many are asked for.
+//! Memory channels: how long a cache line waits where many are requested.
 //!
 //! *Problem.* A memory node delivers so many bytes per second and no more. Below that its lines wait a
-//! little for each other, near it a lot, and who waits asks for less.
+//! little for each other, near it a lot, and a thread that waits asks for less.
 //!
 //! *Approach.* A line occupies its node's channel for the time S = line / bandwidth. At a utilisation U it
 //! waits for the channel, in the mean, as in an M/D/1 queue (Pollaczek and Khinchine):
@@ -25,7 +25,7 @@
 //! that use several nodes connect these equations; each is solved in turn until none changes.
 //!
 //! *Limits.* The bandwidth is what can be used, not what the modules are sold with. Reads and writes, banks
-//! and row hits are not told apart. The wait behind a thread's own lines is part of its time alone.
+//! and row hits are not distinguished. The wait behind a thread's own lines is part of its time alone.
 
 use super::MachineModel;
 

@@ -18,7 +18,7 @@
 //! - e: the part of a latency that is not hidden behind other work, `1 - overlap`.
 //! - l0: all that waiting when alone, with m, n and W alone, so that a lone thread on its own node takes
 //!   exactly its work (unless it asks for more than the channel can deliver, which then limits it). l0 is at
-//!   most 0.95: who would wait for longer hides more, and e is less for it.
+//!   most 0.95: a thread that would wait for longer hides more, and its e is less.
 //!
 //! Parameters come from the machine model ([`super`]) and from the phase ([`Demand`]).
 //!

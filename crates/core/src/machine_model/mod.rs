@@ -1,8 +1,8 @@
 //! The machine model: what placing threads on a machine costs and gains.
 //!
-//! *Problem.* A topology tells who shares what, but not what sharing costs: two threads on one FPU may halve
-//! each other's speed or not notice, and two threads that exchange data gain from the cache that two others
-//! compete for. Policies, the simulator and reports must agree on these costs.
+//! *Problem.* A topology tells which PEs share what, but not what sharing costs: two threads on one FPU may
+//! halve each other's speed or not notice, and two threads that exchange data gain from the cache that two
+//! others compete for. Policies, the simulator and reports must agree on these costs.
 //!
 //! *Approach.* A [`MachineModel`] is the topology as the machine behaves, with the parameters of a predictor
 //! ([`contention`]), the speed of each PE, the latency between PEs, measured contention curves and the

@@ -127,7 +127,7 @@ impl Shape {
         for (index, members) in nodes.iter().enumerate() {
             members.iter().for_each(|&pe| node[pe] = index);
         }
-        let (speed_confidence, speed_source) = speeds_told(topology);
+        let (speed_confidence, speed_source) = reported_speeds(topology);
         let pe = |pe: usize| Pe {
             speed: 1.0,
             speed_confidence,
@@ -152,7 +152,7 @@ const ALIKE_CONFIDENCE: f64 = 0.5;
 
 /// Returns the default speed: a topology tells which PEs are faster but not by how much, so all are assumed
 /// to be equal.
-fn speeds_told(topology: &Topology) -> (f64, Source) {
+fn reported_speeds(topology: &Topology) -> (f64, Source) {
     match topology.kinds.len() {
         1 => (ALIKE_CONFIDENCE, Source::Topology),
         _ => (ASSUMED_CONFIDENCE, Source::Assumed),

@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn who_shares_nothing_is_not_slowed(loads in loads()) {
+    fn threads_that_share_nothing_are_not_slowed(loads in loads()) {
         let model = model();
         // The nodes share nothing with each other, nor do modules share units.
         for load in &loads {
@@ -113,7 +113,7 @@ fn of_a_topology_alone_nothing_is_known_well_enough_to_decide() {
 }
 
 #[test]
-fn a_topology_tells_who_is_faster_and_not_by_how_much() {
+fn a_topology_shows_which_pes_are_faster_and_not_by_how_much() {
     let mut topology = Topology::synthetic("core:4 pu:1").unwrap();
     let alike = MachineModel::from(topology.clone());
     let kind = |name: &str, pes: &str| CpuKind {

@@ -4,10 +4,10 @@
 //! keeps all others away from them by masks, a fast PE idles whenever its thread blocks, while several of the
 //! others share a slow PE: a parallel program took 45 % longer beside a single-threaded one.
 //!
-//! Approach: the thread with a claim is bound to the fast PEs and gets a larger weight; nobody else is bound.
-//! The operating system then runs it whenever it wants its PE, and others whenever it does not, without any
-//! reaction time: work-conserving. Without the right to change weights (CAP_SYS_NICE), the others are kept on
-//! the slow PEs by masks, but only while all those with a claim run.
+//! Approach: the thread with a claim is bound to the fast PEs and gets a larger weight; no other thread is
+//! bound. The operating system then runs it whenever it wants its PE, and others whenever it does not,
+//! without any reaction time: work-conserving. Without the right to change weights (CAP_SYS_NICE), the others
+//! are kept on the slow PEs by masks, but only while all those with a claim run.
 //!
 //! Source: ours. The paper's scheduler (Saez et al., CF'10, §2) is part of the kernel, and work-conserving by
 //! itself.

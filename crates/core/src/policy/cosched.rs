@@ -221,7 +221,7 @@ impl Policy for Cosched {
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         let Some(table) = Table::of(scene) else {
             return Placement::without_gain(
-                "no two allowed PEs are siblings of one SMT core, so it does not matter who runs beside whom",
+                "no two allowed PEs are siblings of one SMT core, so neighbours do not matter",
             );
         };
         let waits = |subject| Waiting { subject, events: Events::of(&subject.view.usage), skips: 0 };
@@ -230,7 +230,7 @@ impl Policy for Cosched {
         let waiting = VecDeque::from(waiting);
         let counted = |w: &Waiting<'_>| w.subject.view.usage.l2_misses_per_100_cycles.is_some();
         if !waiting.is_empty() && !waiting.iter().any(counted) {
-            return Placement::without_gain("no hardware counters tell L2 misses");
+            return Placement::without_gain("no hardware counters count L2 misses");
         }
         self.count_quanta(scene);
         self.fix(&waiting);
@@ -334,7 +334,7 @@ impl Display for Reason {
                 f,
                 "its last {SATURATED} quanta were high-cache: on the PE designated for such threads"
             ),
-            Reason::Stays => f.write_str("stays: no other dealing sets those who meet enough further apart"),
+            Reason::Stays => f.write_str("stays: no other dealing makes neighbours differ enough more"),
             Reason::Overdue { skips } => write!(f, "passed over {skips} times before"),
             Reason::First => f.write_str("first in the queue, with no thread beside it yet"),
             Reason::Differs { value, beside, of } => {

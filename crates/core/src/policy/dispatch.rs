@@ -1,4 +1,4 @@
-//! Policies that choose at each dispatch who runs next on a PE.
+//! Policies that choose at each dispatch which thread runs next on a PE.
 //!
 //! Problem: a [`Policy`](super::Policy) says on which PEs threads may run; which of a PE's threads run at the
 //! same time as which of its neighbour's is left to the system. The papers' schedulers are part of the kernel

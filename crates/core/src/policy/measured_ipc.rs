@@ -66,7 +66,7 @@ impl Policy for MeasuredIpc {
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
         if candidates(scene).next().is_some() && candidates(scene).all(|s| s.view.usage.ipc.is_none()) {
-            return Placement::without_gain("no hardware counters tell how many instructions a cycle takes");
+            return Placement::without_gain("no hardware counters count instructions per cycle");
         }
         let known = |subject: &Subject| {
             let thread = subject.view.thread;

@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The weight of the last phase in what is expected of the next one.
 const LEARNING: f64 = 0.25;
 
-/// The share of phases from which on the next one is expected: of threads that come last by chance, hardly
+/// The least share of phases at which the next one is expected: of threads that come last by chance, hardly
 /// any is the same five times in a row.
 const EXPECTED: f64 = 0.75;
 

@@ -5,7 +5,7 @@
 //!
 //! Approach: the policy "equally shares fast and slow cores among all threads" (Saez et al., CF'10, §2.3,
 //! after Becchi and Crowley, CF'06). Runnable threads take turns on the fast PEs, those with the least time
-//! on them first. The others are kept on the slow PEs; otherwise chance would decide who shares the fast
+//! on them first. The others are kept on the slow PEs; otherwise chance would decide which share the fast
 //! ones.
 //!
 //! Parameters: `turn`, the time that a thread stays on a fast PE; the paper does not give it.

@@ -25,7 +25,7 @@
 //! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run,
 //! which is the number of FPU cycles that it really wants. For threads that run all the time, as in the
 //! paper, the order is the same, and a thread that hardly runs does not take an FPU from one that does. (We
-//! do not use the share of time that the thread *got*: that tells more about its neighbours.) An assigned
+//! do not use the share of time that the thread *got*: that says more about its neighbours.) An assigned
 //! thread gets a small bonus over its rivals, so that noise does not swap the two, and a thread that has just
 //! got one of the best assignments stays in any case.
 //!

@@ -11,7 +11,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn a_name_or_a_parameter_that_is_unknown_is_told_with_those_that_are_known_and_the_nearest() {
+fn an_unknown_name_or_parameter_is_reported_with_the_known_ones_and_the_nearest() {
     let unknown = error("spraed");
     assert!(unknown.starts_with("there is no policy `spraed`; there are: spread, default, "), "{unknown}");
     assert!(unknown.ends_with("the nearest is `spread`"), "{unknown}");
@@ -22,7 +22,7 @@ fn a_name_or_a_parameter_that_is_unknown_is_told_with_those_that_are_known_and_t
 }
 
 #[test]
-fn a_value_that_is_wrong_is_told_with_what_may_be_written() {
+fn a_wrong_value_is_reported_with_the_permitted_ones() {
     for (text, expected) in [
         ("pa:hp_threshold=0", "hp_threshold=0: the value must be a whole number from 1 to 1000000"),
         ("pa:hp_threshold=1.5", "a whole number"),

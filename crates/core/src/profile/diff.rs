@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_with_their_size_the_largest_first() {
+    fn changes_are_listed_with_their_size_the_largest_first() {
         let mut after = profile();
         after.pairs[0].rate = estimate(1e9, 1e7);
         after.pairs[0].delta_alone = Some(estimate(-0.9, 0.02));

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_told_from_damaged_and_later_ones() {
+    fn other_files_are_distinguished_from_damaged_and_later_ones() {
         let good = to_json(&full());
         for text in ["", "{}", "[1]", "not json", r#"{"format": "corewise recording", "version": 1}"#] {
             let error = parse(text).unwrap_err();

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_measured_stays_as_told() {
+    fn unmeasured_sharing_stays_as_reported() {
         check(&profile("l3:1 core:2 pu:2"), "core:0-1; core:2-3; l3:0-3; numa:0-3");
     }
 
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_right_makes_no_note() {
+    fn a_correct_report_makes_no_note() {
         use DomainKind::{Core, L2, L3};
         let groups = [(Core, "0-1"), (Core, "2-3"), (L2, "0-1"), (L2, "2-3"), (L3, "0-3")];
         let profile = discovered("l3:1 l2:2 core:1 pu:2", &groups, &[L3, Core, L2]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_used_stays_as_told() {
+    fn pes_that_may_not_be_used_stay_as_reported() {
         let mut profile = discovered("l3:1 core:8 pu:1", &[(DomainKind::L3, "0-1")], &[DomainKind::L3]);
         profile.reported.allowed = "0-3".parse().unwrap();
         check(&profile, "l3:0-1; l3:4-7; numa:0-7; measured, unlike reported: l3 shared by {0-1}");
@@ -355,7 +355,7 @@ mod tests {
         );
         let smt = [(Kernel::IntAdd, 1.8), (Kernel::FpAdd, 1.9)];
         check(&slowdowns("l2:2 core:2 pu:1", DomainKind::L2, &smt), "l2:0-1; l2:2-3; numa:0-3");
-        // Who of the four shares with whom cannot be found from one pair.
+        // One pair does not show which of the four share.
         check(&slowdowns("l3:1 core:4 pu:1", DomainKind::L3, &bulldozer), "l3:0-3; numa:0-3");
         let siblings = slowdowns("core:2 pu:2", DomainKind::Core, &bulldozer);
         check(&siblings, "core:0-1; core:2-3; numa:0-3");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_speeds_override_told_kinds() {
+    fn measured_speeds_override_reported_kinds() {
         let reported = |pes: &str| CpuKind {
             name: "all".into(),
             pes: pes.parse().unwrap(),

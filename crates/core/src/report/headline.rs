@@ -69,11 +69,11 @@ fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
     ];
     let mut did = Vec::new();
     for (count, verb, what) in kinds.into_iter().filter(|(count, ..)| *count > 0) {
-        let whom = match did.is_empty() {
+        let bound = match did.is_empty() {
             true => subject(&waits.programs, count),
             false => processes(count),
         };
-        did.push(format!("{verb} {whom} {what}"));
+        did.push(format!("{verb} {bound} {what}"));
     }
     did.splice(0..0, start(waits));
     let last = did.pop()?;
@@ -131,7 +131,7 @@ fn gain_of_waits(found: Option<&WaitsFindings>) -> String {
         (WaitsState::Kept, Some(gain)) => kept(programs, gain),
         (WaitsState::TakenBack, Some(gain)) => taken_back(found.taken_back_after_seconds, programs, gain),
         (WaitsState::Fell, _) => "took that back until the programs became slower without it".to_owned(),
-        (WaitsState::NotTold, Some(gain)) => format!("measured: {}", unclear(gain)),
+        (WaitsState::Unclear, Some(gain)) => format!("measured: {}", unclear(gain)),
         _ if found.meter.is_none() => NOT_MEASURED.to_owned(),
         _ => TOO_SHORT.to_owned(),
     }
@@ -161,7 +161,7 @@ fn gain_of_placement(found: Option<&Findings>) -> String {
         (State::Kept, Some(gain)) => kept("the program", gain),
         (State::TakenBack, Some(gain)) => taken_back(found.taken_back_after_seconds, "the program", gain),
         (State::Fell, _) => "took that back when the program became slower with it".to_owned(),
-        (State::NotTold, Some(gain)) => format!("took that back: measured, {}", unclear(gain)),
+        (State::Unclear, Some(gain)) => format!("took that back: measured, {}", unclear(gain)),
         _ if found.meter.is_none() => NOT_MEASURED.to_owned(),
         _ => TOO_SHORT.to_owned(),
     }

@@ -75,7 +75,7 @@ fn circumstances() -> Circumstances {
 }
 
 #[test]
-fn where_a_thread_ran_is_told_with_the_share_that_it_ran() {
+fn the_pes_of_a_thread_are_reported_with_its_share_of_time() {
     let on = |pe, cpu_ns| vec![ThreadReading { last_pe: Some(PeId(pe)), ..reading(7, cpu_ns) }];
     let report = report(
         EngineConfig::default(),
@@ -117,7 +117,7 @@ fn an_application_is_judged_by_its_own_threads_alone() {
 }
 
 #[test]
-fn what_is_0_but_for_rounding_is_told_as_0() {
+fn rounding_errors_are_reported_as_0() {
     let report = report(EngineConfig::default(), [vec![sampled(reading(1, SECOND), 100, 6e-17)]]);
     assert_eq!(report.threads[0].fpu_usage, Some(0.0));
     assert_eq!(report.applications[0].fpu_usage, Some(0.0));
@@ -145,7 +145,7 @@ fn any_number_of_ended_threads_is_reported_in_bounded_room() {
 }
 
 #[test]
-fn what_pes_share_is_told_once() {
+fn shared_resources_are_reported_once() {
     let report = report(EngineConfig::default(), [Vec::new()]);
     let shared: Vec<_> = report.shared.iter().map(|s| (s.resource, s.pes.to_string())).collect();
     let expected = [(DomainKind::Core, "0-1"), (DomainKind::Core, "2-3"), (DomainKind::NumaNode, "0-3")];
@@ -153,7 +153,7 @@ fn what_pes_share_is_told_once() {
 }
 
 #[test]
-fn what_became_of_each_decision_stands_with_it() {
+fn each_decision_is_reported_with_its_outcome() {
     let topology = Topology::synthetic("pack:1 core:2 pu:2").unwrap();
     let engine = Engine::new(topology, policy::build("default").unwrap(), EngineConfig::default());
     let change = Change::Bind(CpuSet::single(PeId(1)));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_parts_are_told_from_all_else() {
+    fn equal_parts_are_distinguished_from_all_else() {
         const HALF: Option<u32> = Some(500);
         let equal_parts = [(0, 50.0), (1, 51.0), (2, 100.0), (3, 99.0)];
         for (what, permille, steps, threads, expected) in [

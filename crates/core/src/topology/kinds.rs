@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(speeds(&[capacity, frequency.clone()]), ["1000 capacity", "500 capacity"]);
         let equal = vote("capacity", &[1024; 4]);
         assert_eq!(speeds(&[equal.clone(), frequency]), ["1000 frequency", "765 frequency"]);
-        assert_eq!(speeds(&[core_type.clone(), equal]), ["?", "?"], "nobody tells by how much");
+        assert_eq!(speeds(&[core_type.clone(), equal]), ["?", "?"], "no source says by how much");
         assert_eq!(speeds(&[core_type]), ["?", "?"]);
     }
 

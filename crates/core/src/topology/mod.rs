@@ -95,7 +95,7 @@ pub struct CpuKind {
     pub pes: CpuSet,
     /// The evidence in words: `cpu_capacity 1024`, `max frequency 5.2 GHz`, `hwloc efficiency 1`.
     pub evidence: Vec<String>,
-    /// Its speed as reported; `None` if no source tells by how much the kinds differ.
+    /// Its speed as reported; `None` if no source says by how much the kinds differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<ReportedSpeed>,
 }

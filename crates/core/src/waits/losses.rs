@@ -111,7 +111,7 @@ struct Counts {
 impl<'a> FromIterator<(ThreadId, &'a SampleReading)> for Samples {
     fn from_iter<I: IntoIterator<Item = (ThreadId, &'a SampleReading)>>(readings: I) -> Samples {
         let counts = |(thread, reading): (ThreadId, &SampleReading)| {
-            let SampleReading { judged, spinning, giving_way: yielding, kernel, unknown, .. } = *reading;
+            let SampleReading { judged, spinning, yielding, kernel, unknown, .. } = *reading;
             let all = judged + spinning + kernel + unknown;
             (thread, Counts { all, spinning, yielding, kernel })
         };
@@ -217,10 +217,10 @@ mod tests {
     #[test]
     fn samples_are_counted_over_all_threads_and_yielding_is_no_loss() {
         let thread = |tid| ThreadId { tid, generation: 0 };
-        let reading = |judged, spinning, giving_way, kernel| SampleReading {
+        let reading = |judged, spinning, yielding, kernel| SampleReading {
             judged,
             spinning,
-            giving_way,
+            yielding,
             kernel,
             ..SampleReading::default()
         };

@@ -27,7 +27,7 @@ use crate::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a change costs, as a time of the whole process: so long others disturb it without lasting.
+/// What a change costs, as time of the whole process: a disturbance that does not last takes about this long.
 /// *Measured*: what starts beside a program, corewise included, takes PEs from it for some milliseconds.
 const CHANGE: Duration = Duration::from_millis(6);
 
@@ -68,8 +68,8 @@ pub enum State {
 
 /// What staying has cost over a change so far, as a time.
 ///
-/// Rent or buy: whoever changes when staying has cost as much as a change loses at most twice as much as
-/// somebody who knows the future (Karlin, Manasse, Rudolph, Sleator, "Competitive snoopy caching",
+/// Rent or buy: a process that changes when staying has cost as much as a change loses at most twice as
+/// much as one that knows the future (Karlin, Manasse, Rudolph, Sleator, "Competitive snoopy caching",
 /// Algorithmica 3, 1988). What is over by the next look is no reason to change, so one look is never enough.
 #[derive(Debug, Clone, Copy)]
 struct Regret {
@@ -135,7 +135,7 @@ pub struct Process {
     /// The loss by short waits when they were left, and that by own waits that samples have shown since.
     short_seen: f64,
     own_seen: f64,
-    /// What was lost for want of samples, in CPU time.
+    /// What was lost for lack of samples, in CPU time.
     unsampled: Regret,
 }
 
@@ -373,7 +373,7 @@ impl Process {
         self.is_to_be_judged(may).then(|| within(self.judgement.began))
     }
 
-    /// Returns whether it has lost enough for want of samples that opening them is worth it.
+    /// Returns whether it has lost enough for lack of samples that opening them is worth it.
     pub fn needs_samples(&self, may: Mitigations) -> bool {
         may.turns && (self.unsampled.is_due() || self.state == State::Short && self.last.other_gangs > 0)
     }

@@ -132,7 +132,7 @@ fn a_program_with_rare_waits_offers_no_turns() {
 }
 
 #[test]
-fn own_code_that_spins_leads_to_turns_which_end_when_nobody_else_needs_the_pes() {
+fn own_code_that_spins_leads_to_turns_until_no_other_program_needs_the_pes() {
     let states = drawn(IdleWaits::Fixed, "*********************");
     assert!(states.starts_with("oooooooooo") && states.ends_with('t'), "{states}");
     assert!(!drawn(IdleWaits::Fixed, &"#".repeat(60)).contains('t'), "it works");

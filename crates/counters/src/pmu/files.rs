@@ -111,7 +111,7 @@ pub struct EventFile {
 pub struct Event {
     /// Its name in formulas.
     pub name: String,
-    /// How the kernel is told.
+    /// How the kernel names it.
     pub code: EventCode,
     /// Counters that it takes: 0 where one of fixed purpose serves, 2 where the kernel pairs two.
     pub takes: u32,
@@ -381,7 +381,7 @@ pub fn override_dirs(root: &Path) -> Vec<PathBuf> {
         .filter(|dir| dir.is_absolute())
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")));
     let system = ["etc/corewise/events", "usr/share/corewise/events"].map(|dir| root.join(dir));
-    // A recorded machine has no user: the files of the one who looks at it are not its own.
+    // A recorded machine has no user: the files of the present user are not its own.
     let user = user.filter(|_| root == Path::new("/")).map(|dir| dir.join("corewise/events"));
     user.into_iter().chain(system).collect()
 }

@@ -46,7 +46,7 @@ use tally::{Layout, Tally};
 pub struct PmuSource {
     kinds: Vec<ReadyKind>,
     layouts: Vec<Layout>,
-    /// What is told of threads on every kind of core.
+    /// What is measured of threads on every kind of core.
     metrics: Vec<Metric>,
     user_only: bool,
     files: Arc<str>,

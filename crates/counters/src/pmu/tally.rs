@@ -24,9 +24,9 @@ pub struct Layout {
     pub groups: Vec<Vec<usize>>,
 }
 
-/// A group that wanted to count for this long without a turn is given up for the interval: its events are
-/// unknown. Until then the interval is held open, as a thread that ran a moment may just have met the others'
-/// turns.
+/// A group that wanted to count for this long and could not is given up for the interval: its events are
+/// unknown. Until then the interval is held open, as a thread that ran for a moment may have run just while
+/// other groups counted.
 const STARVED_NS: u64 = 1_000_000_000;
 
 /// The metrics of one thread since it is watched.
@@ -50,7 +50,7 @@ impl Tally {
         Self { last, sums: [Some(0.0); Metric::COUNT], enabled_ns: 0, running_ns: 0, confidence: 1.0 }
     }
 
-    /// Closes an interval with the counts `now` (per kind, per group), unless a group waits for its turn.
+    /// Closes an interval with the counts `now` (per kind, per group), unless a group still waits to count.
     pub fn add(&mut self, layouts: &[Layout], now: Vec<Vec<GroupCounts>>) {
         let deltas: Vec<Vec<GroupCounts>> = self
             .last
@@ -222,7 +222,8 @@ mod tests {
         let slow = layout("slow", "min(cycles, 2 * x)", 0.4, &[&[0, 1]]);
         let layouts = [fast, slow];
         let mut tally = Tally::new(&layouts);
-        // 30 of 100 ns on the fast kind, the rest on the slow one: no turns were taken, so nothing is scaled.
+        // 30 of 100 ns on the fast kind, the rest on the slow one: nothing was multiplexed, so nothing is
+        // scaled.
         tally.add(&layouts, vec![vec![group(100, 30, &[300, 200])], vec![group(100, 70, &[400, 100])]]);
         assert_eq!(shown(&tally), Some((700, Some(400), 0.4, 100, 100)));
         // Someone else uses the counters half of the time.
@@ -247,12 +248,12 @@ mod tests {
         /// A steady thread whose group counts only part of the time: the estimate meets the truth.
         #[test]
         fn scaling_recovers_a_steady_rate(
-            rate in 1u64..5_000, turns in prop::collection::vec((1u64..1_000_000, 1u64..=100), 1..20),
+            rate in 1u64..5_000, shares in prop::collection::vec((1u64..1_000_000, 1u64..=100), 1..20),
         ) {
             let layouts = [layout("a", "min(cycles, x)", 1.0, &[&[0, 1]])];
             let mut tally = Tally::new(&layouts);
             let mut now = group(0, 0, &[0, 0]);
-            for (duration_ns, percent) in turns {
+            for (duration_ns, percent) in shares {
                 let running_ns = (duration_ns * percent).div_ceil(100);
                 now.enabled_ns += duration_ns;
                 now.running_ns += running_ns;

@@ -50,7 +50,7 @@ fn read(source: &mut PmuSource, tid: u32) -> Option<PmuReading> {
     })
 }
 
-/// A Perl interpreter that evaluates a line when told so and answers a line: a child that works on demand.
+/// A Perl interpreter that evaluates each line of its input and answers a line: a child that works on demand.
 struct Worker {
     child: Child,
     input: ChildStdin,

@@ -327,16 +327,17 @@ fn is_of_instruction(error: &io::Error) -> bool {
 
 /// Samples where the threads of a process are.
 fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> {
-    let mut events = Events::attach_standing(&[pid], pes, RATE_HZ)?;
+    let mut events = Events::attach_with_snapshots(&[pid], pes, RATE_HZ)?;
     let mut finds: BTreeMap<u32, Vec<Find>> = BTreeMap::new();
     let begin = Instant::now();
     while begin.elapsed() < LOOK {
         std::thread::sleep(DRAIN_EACH);
         events.drain(|event| {
-            if let EventKind::Sample { ip, kernel, stand, .. } = event.kind
+            if let EventKind::Sample { ip, kernel, snapshot, .. } = event.kind
                 && event.pid == pid
             {
-                let stack = stand.map(|stand| read_stack(pid, stand.stack_pointer())).unwrap_or_default();
+                let stack =
+                    snapshot.map(|snapshot| read_stack(pid, snapshot.stack_pointer())).unwrap_or_default();
                 // An address in the kernel is not one of the program.
                 let ip = if kernel { 0 } else { ip };
                 finds.entry(event.tid).or_default().push(Find { ip, stack });

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_and_goes_is_told_from_what_is_always_there() {
+    fn what_comes_and_goes_is_distinguished_from_what_is_always_there() {
         let mut seen = Seen::default();
         for sample in 0..100 {
             seen.shown.entry(0x10).or_default().insert(sample);

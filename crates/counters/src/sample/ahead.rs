@@ -20,7 +20,7 @@
 //! are, not as empty ones.
 //!
 //! Limits. The place where a transfer leads may be unlike the thread's average. How much of a window was
-//! taken from others is told as its unseen share; the confidence of what is estimated is lower by that.
+//! taken from others is reported as its unseen share; the confidence of what is estimated is lower by that.
 
 /// Steps that a window is divided into.
 pub const STEPS: usize = 12;

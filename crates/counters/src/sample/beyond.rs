@@ -21,7 +21,7 @@
 
 use super::Sampling;
 use super::ahead::{Ahead, STEPS, Usual};
-use super::events::Stand;
+use super::events::Snapshot;
 use super::window::{Frame, Judgement, Spot, To};
 use corewise_code::trace::{Thread, Trace, trace};
 use corewise_code::{Code, CodeView, Isa, Unit};
@@ -34,7 +34,7 @@ const DEPTH_MAX: u32 = 4;
 /// Exits that are taken less often are not followed.
 const EXIT_MIN: f32 = 0.05;
 
-/// Instructions that are carried out: as long as a turn of a wait loop may be.
+/// Instructions that are carried out: as long as a round of a wait loop may be.
 const TRACE_LENGTH: usize = 160;
 
 /// Branches whose ways are kept; beyond, all are forgotten.
@@ -50,9 +50,9 @@ const ALWAYS: u32 = 4;
 const OF_SITE_MIN: f64 = 4.0;
 const OF_JUMPS_MIN: f64 = 16.0;
 
-/// What a window meets, with what lies beyond it.
+/// The work ahead of an instruction: in its window, and beyond it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Met {
+pub struct WorkAhead {
     /// Floating-point work.
     pub fp: Ahead,
     /// Vector work.
@@ -63,7 +63,7 @@ pub struct Met {
 #[derive(Clone, Copy)]
 enum Start<'a> {
     /// The thread stood here, or will when the functions called have returned: its stack and frame pointers.
-    Stack { stand: &'a Stand, pointer: u64, frame: Option<u64> },
+    Stack { snapshot: &'a Snapshot, pointer: u64, frame: Option<u64> },
     /// The caller.
     Caller(u64),
     /// Nothing.
@@ -93,13 +93,13 @@ struct Pool {
 }
 
 impl Pool {
-    fn take(&mut self, met: &Met) {
-        self.fp.take(&met.fp);
-        self.vector.take(&met.vector);
+    fn take(&mut self, work_ahead: &WorkAhead) {
+        self.fp.take(&work_ahead.fp);
+        self.vector.take(&work_ahead.vector);
     }
 
-    fn profile(&self, samples_min: f64) -> Option<Met> {
-        Some(Met { fp: self.fp.profile(samples_min)?, vector: self.vector.profile(samples_min)? })
+    fn profile(&self, samples_min: f64) -> Option<WorkAhead> {
+        Some(WorkAhead { fp: self.fp.profile(samples_min)?, vector: self.vector.profile(samples_min)? })
     }
 }
 
@@ -109,20 +109,20 @@ impl Transfers {
         self.sites.get(&site).filter(|site| site.seen >= ALWAYS)?.only
     }
 
-    fn learn(&mut self, site: u64, is_jump: bool, target: u64, met: &Met) {
+    fn learn(&mut self, site: u64, is_jump: bool, target: u64, work_ahead: &WorkAhead) {
         if self.sites.len() >= SITES_MAX {
             self.sites.clear();
         }
         let known = self.sites.entry(site).or_default();
         known.only = if known.seen == 0 { Some(target) } else { known.only.filter(|&only| only == target) };
         known.seen = known.seen.saturating_add(1);
-        known.windows.take(met);
+        known.windows.take(work_ahead);
         if is_jump {
-            self.jumps.take(met);
+            self.jumps.take(work_ahead);
         }
     }
 
-    fn usual(&self, site: u64, is_jump: bool) -> Option<Met> {
+    fn usual(&self, site: u64, is_jump: bool) -> Option<WorkAhead> {
         let of_site = self.sites.get(&site).and_then(|known| known.windows.profile(OF_SITE_MIN));
         of_site.or_else(|| if is_jump { self.jumps.profile(OF_JUMPS_MIN) } else { None })
     }
@@ -140,22 +140,22 @@ impl Start<'_> {
         match self {
             Start::Caller(caller) => Some((caller, Start::Unknown)),
             Start::Unknown => None,
-            Start::Stack { stand, frame: own, .. } => {
+            Start::Stack { snapshot, frame: own, .. } => {
                 let at = self.spot(frame.stack?)?;
                 let callers = match frame.popped_from {
-                    Some(spot) => self.spot(spot).and_then(|at| stand.word(at)),
+                    Some(spot) => self.spot(spot).and_then(|at| snapshot.word(at)),
                     None => own,
                 };
-                let behind = Start::Stack { stand, pointer: at.wrapping_add(8), frame: callers };
-                Some((stand.word(at)?, behind))
+                let behind = Start::Stack { snapshot, pointer: at.wrapping_add(8), frame: callers };
+                Some((snapshot.word(at)?, behind))
             }
         }
     }
 }
 
-impl Stand {
+impl Snapshot {
     fn start(&self) -> Start<'_> {
-        Start::Stack { stand: self, pointer: self.stack_pointer(), frame: Some(self.frame_pointer()) }
+        Start::Stack { snapshot: self, pointer: self.stack_pointer(), frame: Some(self.frame_pointer()) }
     }
 }
 
@@ -165,7 +165,7 @@ const PIECE: usize = 256;
 /// A thread as it was at a sample; of its memory, the top of the stack as it was then.
 struct AtSample<'a> {
     code: CodeView<'a>,
-    stand: &'a Stand,
+    snapshot: &'a Snapshot,
     /// What was read of its memory, by address: what comes next often lies nearby.
     pieces: Vec<(u64, [u8; PIECE])>,
 }
@@ -190,7 +190,7 @@ impl Thread for AtSample<'_> {
     }
 
     fn memory(&mut self, address: u64) -> Option<u64> {
-        if let Some(word) = self.stand.word(address) {
+        if let Some(word) = self.snapshot.word(address) {
             return Some(word);
         }
         let mut word = [0; size_of::<u64>()];
@@ -204,39 +204,46 @@ impl Thread for AtSample<'_> {
 }
 
 impl Sampling {
-    /// What the window of a sample meets, with what lies beyond it.
-    pub(super) fn met(&mut self, pid: u32, ip: u64, window: &Judgement, stand: Option<&Stand>) -> Met {
-        self.beyond((pid, ip), window, stand.map_or(Start::Unknown, Stand::start), 0)
+    /// The work ahead of a sample: in its window, and beyond it.
+    pub(super) fn work_ahead(
+        &mut self,
+        pid: u32,
+        ip: u64,
+        window: &Judgement,
+        snapshot: Option<&Snapshot>,
+    ) -> WorkAhead {
+        self.beyond((pid, ip), window, snapshot.map_or(Start::Unknown, Snapshot::start), 0)
     }
 
-    /// What a thread that stands there does next, which is learned from.
-    pub(super) fn traced(&mut self, pid: u32, ip: u64, stand: &Stand, may_wait: bool) -> Option<Trace> {
+    /// What a thread with this snapshot does next; learns from it.
+    pub(super) fn traced(&mut self, pid: u32, ip: u64, snapshot: &Snapshot, may_wait: bool) -> Option<Trace> {
         let code = self.code.view(pid, self.spaces.get(&pid)?);
-        // A thread that may wait is followed for a whole turn.
+        // A thread that may wait is followed for a whole round.
         let length = if may_wait { TRACE_LENGTH } else { self.assumptions.length as usize };
-        let trace = trace(&mut AtSample { code, stand, pieces: Vec::new() }, ip, &stand.registers, length);
+        let trace =
+            trace(&mut AtSample { code, snapshot, pieces: Vec::new() }, ip, &snapshot.registers, length);
         self.learn(pid, &trace);
         Some(trace)
     }
 
-    /// What a traced thread meets, and then usually.
-    pub(super) fn met_by(&mut self, pid: u32, stand: &Stand, trace: &Trace) -> Met {
+    /// The work ahead of a traced thread: on its traced path, and then the usual work.
+    pub(super) fn work_ahead_of_trace(&mut self, pid: u32, snapshot: &Snapshot, trace: &Trace) -> WorkAhead {
         let length = self.assumptions.length as usize;
-        let Some(space) = self.spaces.get(&pid) else { return Met::default() };
+        let Some(space) = self.spaces.get(&pid) else { return WorkAhead::default() };
         let mut code = self.code.view(pid, space);
         let path = trace.path.iter().take(length).map_while(|&at| code.instruction(at));
         let units: Vec<Unit> = path.map(|instruction| instruction.unit).collect();
         let rest = trace.next.filter(|_| units.len() < length).and_then(|next| {
             let (pointer, frame) = (trace.stack_pointer?, trace.frame_pointer);
-            self.window_at((pid, next), Start::Stack { stand, pointer, frame }, 1)
+            self.window_at((pid, next), Start::Stack { snapshot, pointer, frame }, 1)
         });
         let is_cut = trace.next.is_some() && units.len() < length;
         let step = |instruction: usize| instruction * STEPS / length;
-        let ahead = |met: Option<usize>, rest: Option<Ahead>| {
+        let ahead = |first: Option<usize>, rest: Option<Ahead>| {
             let mut ahead = Ahead::default();
             let mut exit = [0.0; STEPS];
-            match (met, rest) {
-                (Some(met), _) => ahead.met[step(met)] = 1.0,
+            match (first, rest) {
+                (Some(first), _) => ahead.met[step(first)] = 1.0,
                 (None, _) if !is_cut => {}
                 (None, rest) => {
                     exit[step(units.len())] = 1.0;
@@ -250,7 +257,7 @@ impl Sampling {
         };
         let is_float = |unit: &Unit| *unit == Unit::Float;
         let is_vector = |unit: &Unit| matches!(unit, Unit::Float | Unit::Integer);
-        Met {
+        WorkAhead {
             fp: ahead(units.iter().position(is_float), rest.map(|rest| rest.fp)),
             vector: ahead(units.iter().position(is_vector), rest.map(|rest| rest.vector)),
         }
@@ -273,11 +280,11 @@ impl Sampling {
             let length = self.code.view(pid, space).instruction(site).map_or(0, |call| call.length);
             let start =
                 if is_jump { Start::Unknown } else { Start::Caller(site.wrapping_add(length.into())) };
-            if let Some(met) = self.window_at((pid, target), start, 1) {
+            if let Some(work_ahead) = self.window_at((pid, target), start, 1) {
                 let known = self.transfers.entry(pid).or_default();
-                known.learn(site, is_jump, target, &met);
+                known.learn(site, is_jump, target, &work_ahead);
                 if !is_jump && known.always(site).is_some() && known.sites[&site].seen == ALWAYS {
-                    // What calls there can be told now.
+                    // What calls there is known now.
                     self.no_points.clear();
                 }
             }
@@ -286,8 +293,8 @@ impl Sampling {
 
     /// The return addresses of the functions that a sample lies in, the innermost first, as far as they are
     /// known.
-    pub(super) fn callers(&mut self, pid: u32, window: &Arc<Judgement>, stand: &Stand) -> Vec<u64> {
-        let mut start = stand.start();
+    pub(super) fn callers(&mut self, pid: u32, window: &Arc<Judgement>, snapshot: &Snapshot) -> Vec<u64> {
+        let mut start = snapshot.start();
         let mut window = window.clone();
         let mut callers = Vec::new();
         while callers.len() < DEPTH_MAX as usize {
@@ -304,27 +311,33 @@ impl Sampling {
         callers
     }
 
-    fn beyond(&mut self, (pid, ip): (u32, u64), window: &Judgement, start: Start<'_>, depth: u32) -> Met {
-        let mut met = Met { fp: window.fp, vector: window.vector };
+    fn beyond(
+        &mut self,
+        (pid, ip): (u32, u64),
+        window: &Judgement,
+        start: Start<'_>,
+        depth: u32,
+    ) -> WorkAhead {
+        let mut work_ahead = WorkAhead { fp: window.fp, vector: window.vector };
         for exit in &window.exits {
             let is_followed = depth < DEPTH_MAX && exit.fp.iter().sum::<f32>() >= EXIT_MIN;
             let behind = if is_followed { self.behind((pid, ip), exit.to, start, depth + 1) } else { None };
             match behind {
                 Some(behind) => {
-                    met.fp.go_on(&exit.fp, &behind.fp);
-                    met.vector.go_on(&exit.vector, &behind.vector);
+                    work_ahead.fp.go_on(&exit.fp, &behind.fp);
+                    work_ahead.vector.go_on(&exit.vector, &behind.vector);
                 }
                 None => {
-                    met.fp.lose(&exit.fp);
-                    met.vector.lose(&exit.vector);
+                    work_ahead.fp.lose(&exit.fp);
+                    work_ahead.vector.lose(&exit.vector);
                 }
             }
         }
-        met
+        work_ahead
     }
 
     /// What lies behind an exit.
-    fn behind(&mut self, (pid, ip): (u32, u64), to: To, start: Start<'_>, depth: u32) -> Option<Met> {
+    fn behind(&mut self, (pid, ip): (u32, u64), to: To, start: Start<'_>, depth: u32) -> Option<WorkAhead> {
         let at = |displacement| ip.wrapping_add_signed(displacement);
         let (site, is_jump) = match to {
             To::Jump { site } => (at(site), true),
@@ -337,7 +350,7 @@ impl Sampling {
         self.transfers.get(&pid)?.usual(site, is_jump)
     }
 
-    fn window_at(&mut self, (pid, address): (u32, u64), start: Start<'_>, depth: u32) -> Option<Met> {
+    fn window_at(&mut self, (pid, address): (u32, u64), start: Start<'_>, depth: u32) -> Option<WorkAhead> {
         let window = self.judged(pid, address)?.work?;
         Some(self.beyond((pid, address), &window, start, depth))
     }

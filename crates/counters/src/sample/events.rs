@@ -5,8 +5,8 @@
 //! switch, a fork or an exit. Else the child and all its descendants inherit events of their own, whose
 //! timers the kernel arms and stops at every switch.
 //!
-//! The records of mappings, names, forks and exits that a PE's clock leaves are those of all processes; who
-//! reads them drops the strangers' (`Events::of_all`).
+//! The records of mappings, names, forks and exits that a PE's clock leaves are those of all processes; the
+//! reader drops those of strangers (`Events::of_all`).
 
 use corewise_code::{Backing, FileKey, Mapping};
 use corewise_core::cpuset::CpuSet;
@@ -51,7 +51,7 @@ pub enum EventKind {
         /// The PE.
         pe: u32,
         /// Where the thread stands, if the kernel tells.
-        stand: Option<Box<Stand>>,
+        snapshot: Option<Box<Snapshot>>,
     },
     /// The process mapped executable memory.
     Map(Mapping),
@@ -84,16 +84,16 @@ const STACK_BYTES: u32 = 256;
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: [u64; 16] = [0, 2, 3, 1, 7, 6, 4, 5, 16, 17, 18, 19, 20, 21, 22, 23];
 
-/// A thread's registers and the top of its stack, on x86-64.
+/// A thread's registers and the top of its stack at a sample, on x86-64.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stand {
+pub struct Snapshot {
     /// General registers by number.
     pub registers: [u64; 16],
     /// What lies from the stack pointer on, in words.
     pub stack: Vec<u64>,
 }
 
-impl Stand {
+impl Snapshot {
     /// The stack pointer.
     pub fn stack_pointer(&self) -> u64 {
         self.registers[4]
@@ -121,7 +121,7 @@ impl Stand {
     /// What a sample's record has behind its fixed fields: the registers' ABI and the registers if it is
     /// not 0; the length of the stack's part, and that and the length filled if it is not 0.
     #[cfg(target_arch = "x86_64")]
-    fn of(bytes: &[u8]) -> Option<Stand> {
+    fn of(bytes: &[u8]) -> Option<Snapshot> {
         const ABI_64: u64 = 2;
         let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at * 8..at * 8 + 8)?.try_into().ok()?));
         if word(0)? != ABI_64 {
@@ -133,11 +133,11 @@ impl Stand {
         }
         let words = word(17)? as usize / 8;
         let filled = if words > 0 { (word(18 + words)? as usize / 8).min(words) } else { 0 };
-        Some(Stand { registers, stack: (18..18 + filled).map_while(word).collect() })
+        Some(Snapshot { registers, stack: (18..18 + filled).map_while(word).collect() })
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn of(_: &[u8]) -> Option<Stand> {
+    fn of(_: &[u8]) -> Option<Snapshot> {
         None
     }
 }
@@ -146,10 +146,10 @@ impl Stand {
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// The event was refused.
-    #[error("cpu-clock event of {whom} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
+    #[error("cpu-clock event of {target} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
     Open {
         /// What was to be sampled.
-        whom: Target,
+        target: Target,
         /// The PE.
         pe: u32,
         /// The system's answer.
@@ -189,7 +189,7 @@ pub enum Target {
     /// A thread and all that it creates, at once.
     AtOnce(u32),
     /// The same, with where it stands.
-    Standing(u32),
+    WithSnapshots(u32),
     /// Whatever the BPF program with this descriptor lets pass.
     Filtered(RawFd),
 }
@@ -247,10 +247,10 @@ impl Events {
         Events::attach_each(pids, pes, rate_hz, Target::AtOnce)
     }
 
-    /// The same, telling where threads stand at each sample. The rings have to be emptied every few
+    /// The same, with a snapshot of the thread at each sample. The rings have to be emptied every few
     /// milliseconds then.
-    pub fn attach_standing(pids: &[u32], pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
-        Events::attach_each(pids, pes, rate_hz, Target::Standing)
+    pub fn attach_with_snapshots(pids: &[u32], pes: &CpuSet, rate_hz: u64) -> Result<Events, SampleError> {
+        Events::attach_each(pids, pes, rate_hz, Target::WithSnapshots)
     }
 
     fn attach_each(
@@ -314,7 +314,7 @@ impl Events {
                     self.with_kernel = false;
                     continue;
                 }
-                Err(source) => return Err(SampleError::Open { whom: target, pe, source }),
+                Err(source) => return Err(SampleError::Open { target, pe, source }),
             };
             match counter.sampled(*ring_bytes) {
                 Ok(sampler) => return Ok(sampler),
@@ -331,9 +331,9 @@ impl Events {
 
     /// Takes all records out of the rings, in no order between PEs.
     pub fn drain(&mut self, mut take: impl FnMut(Event)) {
-        let mut told = [EpollEvent::empty(); 64];
-        // Who woke us does not matter, as all rings are read.
-        while self.wakeups.wait(&mut told, EpollTimeout::ZERO) == Ok(told.len()) {}
+        let mut ready = [EpollEvent::empty(); 64];
+        // Which ring woke us does not matter, as all are read.
+        while self.wakeups.wait(&mut ready, EpollTimeout::ZERO) == Ok(ready.len()) {}
         for sampler in &mut self.samplers {
             while let Some(record) = sampler.next_record() {
                 event_of(record.ty(), record.misc(), &record.to_contiguous()).into_iter().for_each(&mut take);
@@ -351,7 +351,9 @@ impl SampleError {
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Target::FromExec(tid) | Target::AtOnce(tid) | Target::Standing(tid) => write!(f, "thread {tid}"),
+            Target::FromExec(tid) | Target::AtOnce(tid) | Target::WithSnapshots(tid) => {
+                write!(f, "thread {tid}")
+            }
             Target::Filtered(_) => write!(f, "all threads"),
         }
     }
@@ -368,7 +370,7 @@ fn builder<'a>(target: Target, pe: u32, rate_hz: u64, ring_bytes: usize) -> Buil
         Target::FromExec(tid) => {
             builder.observe_pid(tid as i32).inherit(true).enabled(false).enable_on_exec(true)
         }
-        Target::AtOnce(tid) | Target::Standing(tid) => {
+        Target::AtOnce(tid) | Target::WithSnapshots(tid) => {
             builder.observe_pid(tid as i32).inherit(true).enabled(true)
         }
         // Enabled when it has its filter.
@@ -412,8 +414,8 @@ fn event_of(record_type: u32, misc: u16, bytes: &[u8]) -> Option<Event> {
     if record_type == bindings::PERF_RECORD_SAMPLE {
         // ip, pid, tid, time, cpu, reserved.
         let kernel = misc & CPU_MODE == KERNEL;
-        let stand = bytes.get(32..).and_then(Stand::of).map(Box::new);
-        let kind = EventKind::Sample { ip: u64_at(0)?, kernel, pe: u32_at(24)?, stand };
+        let snapshot = bytes.get(32..).and_then(Snapshot::of).map(Box::new);
+        let kind = EventKind::Sample { ip: u64_at(0)?, kernel, pe: u32_at(24)?, snapshot };
         return Some(Event { pid: u32_at(8)?, tid: u32_at(12)?, time: u64_at(16)?, kind });
     }
     // The end of the others: pid, tid, time, cpu, reserved.
@@ -465,7 +467,7 @@ mod tests {
         let sample =
             [record(&[], &[0x1234], &[]), record(&[7, 8], &[99], &[]), record(&[3, 0], &[], &[])].concat();
         for (misc, kernel) in [(1, true), (2, false)] {
-            let kind = EventKind::Sample { ip: 0x1234, kernel, pe: 3, stand: None };
+            let kind = EventKind::Sample { ip: 0x1234, kernel, pe: 3, snapshot: None };
             let expected = Event { time: 99, pid: 7, tid: 8, kind };
             assert_eq!(event_of(bindings::PERF_RECORD_SAMPLE, misc, &sample), Some(expected));
         }
@@ -474,17 +476,17 @@ mod tests {
             // ax, bx, cx, dx, si, di, bp, sp, and r8 to r15.
             let registers: Vec<u64> = [1, 2, 3, 4, 5, 6, 7, 0x8000].into_iter().chain(20..28).collect();
             let stack = record(&[], &[16, 0xaa, 0xbb, 8], &[]);
-            let stand =
+            let snapshot =
                 [sample.clone(), record(&[], &[2], &[]), record(&[], &registers, &[]), stack].concat();
-            let Some(Event { kind: EventKind::Sample { stand: Some(stand), .. }, .. }) =
-                event_of(bindings::PERF_RECORD_SAMPLE, 2, &stand)
+            let Some(Event { kind: EventKind::Sample { snapshot: Some(snapshot), .. }, .. }) =
+                event_of(bindings::PERF_RECORD_SAMPLE, 2, &snapshot)
             else {
                 panic!("a sample with registers");
             };
             let expected = [1, 3, 4, 2, 0x8000, 7, 5, 6, 20, 21, 22, 23, 24, 25, 26, 27];
-            assert_eq!(stand.registers, expected);
+            assert_eq!(snapshot.registers, expected);
             assert_eq!(
-                (stand.word(0x8000), stand.word(0x8008)),
+                (snapshot.word(0x8000), snapshot.word(0x8008)),
                 (Some(0xaa), None),
                 "8 of 16 bytes were there"
             );

@@ -18,7 +18,7 @@ pub mod window;
 
 use super::CounterSource;
 use ahead::Usual;
-use beyond::{Met, Transfers};
+use beyond::{Transfers, WorkAhead};
 use budget::{Budget, SHARE};
 use corewise_code::trace::Trace;
 use corewise_code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Place, Role};
@@ -28,7 +28,7 @@ use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_core::policy::Reading;
 use corewise_discovery::{NewThread, ThreadFacts};
 use corewise_sys::clock::own_cpu_time;
-use events::{Event, EventKind, Events, Filter, SampleError, Stand};
+use events::{Event, EventKind, Events, Filter, SampleError, Snapshot};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::{FxHashMap, FxHashSet};
 use spin::WaitLoop;
@@ -94,25 +94,25 @@ pub struct SampleCost {
     pub judged_anew: u64,
 }
 
-/// What is known of a sampled instruction: the wait loop that it may be in, and what it says of a thread
-/// that does not wait there; `None` if that cannot be told.
+/// What is known of a sampled instruction: the wait loop that it may be in, and the work of a thread that
+/// does not wait there; `None` if it is not known.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Judged {
     wait: Option<(Point, Shape)>,
     work: Option<Arc<Judgement>>,
 }
 
-/// What a sample says.
+/// What a thread did at a sample.
 #[derive(Debug, Clone, Default)]
-struct Said {
+struct Activity {
     wait: Option<(Point, Shape)>,
-    /// Of a thread that does not wait there; `None` if that cannot be told.
+    /// Of a thread that does not wait there; `None` if it is not known.
     work: Option<Work>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Work {
-    met: Met,
+    work_ahead: WorkAhead,
     memory: f64,
     branches: f64,
 }
@@ -232,8 +232,8 @@ impl CounterSource for SampleSource {
         Some(self.events.fd())
     }
 
-    /// Threads inherit their sampling from the thread that creates them, and processes what is mapped. Of one
-    /// that has come from elsewhere it is looked at what it has mapped.
+    /// Threads inherit their sampling from the thread that creates them, and processes their
+    /// mappings. For a process that has come from elsewhere its mappings are read.
     fn watch(&mut self, thread: &NewThread) {
         let has_come = self.events.of_all && thread.creator_tid.is_none();
         if has_come
@@ -283,18 +283,18 @@ impl CounterSource for SampleSource {
 }
 
 impl Tally {
-    /// Adds a sample in the kernel. Who gives its PE away for a moment waits for somebody.
+    /// Adds a sample in the kernel. A thread that yields waits for another.
     fn add_in_kernel(&mut self, yields: bool) {
         if yields {
             self.reading.spinning += 1;
-            self.reading.giving_way += 1;
+            self.reading.yielding += 1;
         } else {
             self.reading.kernel += 1;
         }
     }
 
-    /// Adds a sample in user code; whether that is of a runtime whose idle threads give way.
-    fn add(&mut self, Said { wait, work }: Said, gives_way: bool) {
+    /// Adds a sample in user code. `yields`: the code is of a runtime whose idle threads yield.
+    fn add(&mut self, Activity { wait, work }: Activity, yields: bool) {
         let waits = match wait {
             Some((point, shape)) => self.history.may_wait(point, shape),
             None => self.history.work(),
@@ -302,22 +302,22 @@ impl Tally {
         match work {
             _ if waits => {
                 self.reading.spinning += 1;
-                self.reading.giving_way += u64::from(gives_way);
+                self.reading.yielding += u64::from(yields);
             }
             None => self.reading.unknown += 1,
             Some(work) => self.work(&work),
         }
     }
 
-    fn work(&mut self, Work { met, memory, branches }: &Work) {
-        let (fp, vector) = (self.usual_fp.take(&met.fp), self.usual_vector.take(&met.vector));
+    fn work(&mut self, Work { work_ahead, memory, branches }: &Work) {
+        let (fp, vector) = (self.usual_fp.take(&work_ahead.fp), self.usual_vector.take(&work_ahead.vector));
         let reading = &mut self.reading;
         let (Some(fp), Some(vector)) = (fp, vector) else {
             reading.unknown += 1;
             return;
         };
         reading.judged += 1;
-        reading.unseen += met.fp.unseen();
+        reading.unseen += work_ahead.fp.unseen();
         reading.fp += fp;
         reading.vector += vector;
         reading.memory += memory;
@@ -362,7 +362,7 @@ impl Sampling {
         }
     }
 
-    /// Samples have passed the filter; whom a followed process forks is followed.
+    /// Samples have passed the filter; the children of a followed process are followed.
     fn is_followed(&self, event: &Event) -> bool {
         match event.kind {
             EventKind::Sample { .. } | EventKind::Lost(_) => true,
@@ -376,16 +376,16 @@ impl Sampling {
     fn take(&mut self, event: Event) {
         let Event { pid, tid, time, kind } = event;
         match kind {
-            EventKind::Sample { kernel: true, pe, stand, .. } => {
-                let yields = stand.is_some_and(|stand| self.yields(pid, &stand));
+            EventKind::Sample { kernel: true, pe, snapshot, .. } => {
+                let yields = snapshot.is_some_and(|snapshot| self.yields(pid, &snapshot));
                 self.threads.sample(pid, tid, PeId(pe), |tally| tally.add_in_kernel(yields));
             }
             // As if the clock were slower.
             EventKind::Sample { .. } if self.budget.as_mut().is_some_and(Budget::is_overdrawn) => {}
-            EventKind::Sample { ip, pe, stand, .. } => {
-                let said = self.said_at_a_cost(pid, ip, stand.as_deref());
-                let gives_way = said.wait.is_some() && self.gives_way(pid, ip);
-                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(said, gives_way));
+            EventKind::Sample { ip, pe, snapshot, .. } => {
+                let activity = self.charged_activity(pid, ip, snapshot.as_deref());
+                let yields = activity.wait.is_some() && self.is_in_yielding_runtime(pid, ip);
+                self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(activity, yields));
             }
             EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
             EventKind::Name { name, by_exec } => {
@@ -419,62 +419,63 @@ impl Sampling {
         self.code.forget_process(pid);
     }
 
-    /// Whether a thread that is in the kernel gives its PE away for a moment (`sched_yield`).
-    fn yields(&mut self, pid: u32, stand: &Stand) -> bool {
-        let returns_to = stand.in_system_call();
+    /// Whether a thread that is in the kernel yields (`sched_yield`).
+    fn yields(&mut self, pid: u32, snapshot: &Snapshot) -> bool {
+        let returns_to = snapshot.in_system_call();
         let code = self.spaces.get(&pid).map(|space| self.code.view(pid, space));
         returns_to.zip(code).is_some_and(|(address, mut code)| code.follows_yield(address))
     }
 
-    /// Whether code is a runtime's whose idle threads give their PE away from time to time.
-    fn gives_way(&mut self, pid: u32, ip: u64) -> bool {
+    /// Whether code is of a runtime whose idle threads yield from time to time.
+    fn is_in_yielding_runtime(&mut self, pid: u32, ip: u64) -> bool {
         self.spaces.get(&pid).is_some_and(|space| self.code.view(pid, space).gives_way(ip))
     }
 
-    /// What a sample says; what it costs to tell is spent.
-    fn said_at_a_cost(&mut self, pid: u32, ip: u64, stand: Option<&Stand>) -> Said {
+    /// What the thread did at a sample; the budget pays for finding out.
+    fn charged_activity(&mut self, pid: u32, ip: u64, snapshot: Option<&Snapshot>) -> Activity {
         let before = own_cpu_time();
-        let said = self.said(pid, ip, stand);
+        let activity = self.activity(pid, ip, snapshot);
         if let Some(budget) = &mut self.budget {
             budget.spend(own_cpu_time() - before);
         }
-        said
+        activity
     }
 
-    /// What a sample says.
-    fn said(&mut self, pid: u32, ip: u64, stand: Option<&Stand>) -> Said {
+    /// What the thread did at a sample.
+    fn activity(&mut self, pid: u32, ip: u64, snapshot: Option<&Snapshot>) -> Activity {
         self.cost.user_samples += 1;
         // What is known of branches has doubled: it may change what was judged by it.
         if self.cost.user_samples >= REJUDGED_MIN && self.cost.user_samples.is_power_of_two() {
             self.judged_places.clear();
         }
         let place = self.spaces.get(&pid).and_then(|space| self.code.view(pid, space).place(ip));
-        let Some(place) = place else { return Said::default() };
+        let Some(place) = place else { return Activity::default() };
         self.visits.add(place);
         let visits = self.visits.at(place);
         if !self.judged_places.contains_key(&place)
             && self.budget.as_mut().is_some_and(|budget| !budget.allows(visits))
         {
-            return Said::default();
+            return Activity::default();
         }
-        let Some(judged) = self.judged(pid, ip) else { return Said::default() };
-        let Some(window) = judged.work else { return Said { wait: judged.wait, work: None } };
+        let Some(judged) = self.judged(pid, ip) else { return Activity::default() };
+        let Some(window) = judged.work else { return Activity { wait: judged.wait, work: None } };
         let samples = self.cost.user_samples;
         let is_traced = samples < TRACED_FIRST || samples.is_multiple_of(TRACED_EVERY);
-        let trace =
-            stand.filter(|_| is_traced).and_then(|stand| self.traced(pid, ip, stand, judged.wait.is_some()));
+        let trace = snapshot
+            .filter(|_| is_traced)
+            .and_then(|snapshot| self.traced(pid, ip, snapshot, judged.wait.is_some()));
         let wait = match (judged.wait, &trace) {
-            (None, _) => stand.and_then(|stand| self.callers_wait(pid, &window, stand, is_traced)),
+            (None, _) => snapshot.and_then(|snapshot| self.callers_wait(pid, &window, snapshot, is_traced)),
             (Some((point, shape)), Some(trace)) if self.goes_around(pid, point, trace) => {
                 Some((Point { proof: true, ..point }, shape))
             }
             (wait, _) => wait,
         };
-        let met = match (stand, trace) {
-            (Some(stand), Some(trace)) => self.met_by(pid, stand, &trace),
-            _ => self.met(pid, ip, &window, stand),
+        let work_ahead = match (snapshot, trace) {
+            (Some(snapshot), Some(trace)) => self.work_ahead_of_trace(pid, snapshot, &trace),
+            _ => self.work_ahead(pid, ip, &window, snapshot),
         };
-        Said { wait, work: Some(Work { met, memory: window.memory, branches: window.branches }) }
+        Activity { wait, work: Some(Work { work_ahead, memory: window.memory, branches: window.branches }) }
     }
 
     /// Whether a thread that begins in a wait loop comes back without having left it.
@@ -482,8 +483,8 @@ impl Sampling {
         let Some(space) = self.spaces.get(&pid) else { return false };
         let mut code = self.code.view(pid, space);
         let Some((first, rest)) = trace.path.split_first() else { return false };
-        let Some(turn) = rest.iter().position(|address| address == first) else { return false };
-        rest[..turn].iter().all(|&address| {
+        let Some(round) = rest.iter().position(|address| address == first) else { return false };
+        rest[..round].iter().all(|&address| {
             let known = code.place(address).and_then(|place| self.points.get(&place));
             known.is_some_and(|(other, _)| other.of == point.of)
         })
@@ -495,13 +496,13 @@ impl Sampling {
         &mut self,
         pid: u32,
         window: &Arc<Judgement>,
-        stand: &Stand,
+        snapshot: &Snapshot,
         judging: bool,
     ) -> Option<(Point, Shape)> {
         if self.points.is_empty() && !judging {
             return None;
         }
-        let callers = self.callers(pid, window, stand);
+        let callers = self.callers(pid, window, snapshot);
         let mut code = self.code.view(pid, self.spaces.get(&pid)?);
         let mut points = callers.into_iter().filter_map(|caller| self.points.get(&code.place(caller)?));
         // What a function of a runtime calls may be work.

@@ -36,7 +36,7 @@ fn event(pid: u32, tid: u32, kind: EventKind) -> Event {
 }
 
 fn sample(pid: u32, tid: u32, ip: u64) -> Event {
-    event(pid, tid, EventKind::Sample { ip, kernel: false, pe: 0, stand: None })
+    event(pid, tid, EventKind::Sample { ip, kernel: false, pe: 0, snapshot: None })
 }
 
 fn memory_map(pid: u32, page: &Page) -> Event {
@@ -55,7 +55,7 @@ fn named(name: &str, by_exec: bool) -> EventKind {
 }
 
 fn in_kernel(pid: u32, tid: u32) -> Event {
-    event(pid, tid, EventKind::Sample { ip: 0xffff_ffff_8100_0000, kernel: true, pe: 5, stand: None })
+    event(pid, tid, EventKind::Sample { ip: 0xffff_ffff_8100_0000, kernel: true, pe: 5, snapshot: None })
 }
 
 /// `(judged, unknown, fp)` of a thread.
@@ -129,7 +129,7 @@ fn kernel_samples_are_kept_apart() {
 }
 
 #[test]
-fn the_last_reading_of_each_ended_thread_is_told_once_however_late() {
+fn the_last_reading_of_each_ended_thread_is_reported_once_however_late() {
     let mut sampling = Sampling::new();
     // Two threads that had the same id, one after the other.
     for samples in [1, 2] {
@@ -140,11 +140,11 @@ fn the_last_reading_of_each_ended_thread_is_told_once_however_late() {
     (0..100).for_each(|_| sampling.take_all(Vec::new(), false));
     let mut last = || sampling.threads.last(2).map(|reading| reading.kernel);
     assert_eq!([last(), last(), last()], [Some(1), Some(2), None]);
-    assert!(sampling.threads.tids().is_empty(), "nothing is kept of what was told");
+    assert!(sampling.threads.tids().is_empty(), "nothing is kept of what was reported");
 }
 
 #[test]
-fn an_end_that_others_saw_first_is_not_told_again() {
+fn an_end_that_others_saw_first_is_not_reported_again() {
     let mut sampling = Sampling::new();
     sampling.take_all(vec![in_kernel(1, 2)], false);
     assert!(sampling.threads.last(2).is_some());
@@ -166,7 +166,7 @@ fn of_several_threads_the_one_that_executes_a_program_goes_on() {
 }
 
 #[test]
-fn threads_that_nobody_else_saw_are_told_with_what_is_known_of_them() {
+fn threads_that_only_the_clock_saw_are_reported_with_what_is_known_of_them() {
     let mut sampling = Sampling::new();
     for tid in [2, 3] {
         let begin = Event { time: 70, ..event(tid, tid, EventKind::Fork { parent: 1, creator: 1 }) };
@@ -174,8 +174,8 @@ fn threads_that_nobody_else_saw_are_told_with_what_is_known_of_them() {
         sampling.take_all([vec![begin], rest.to_vec()].concat(), false);
         sampling.take_all(vec![event(tid, tid, EventKind::Exit)], false);
     }
-    let told = sampling.threads.unclaimed(&HashSet::from([3]), 100);
-    let [(facts, CounterReading::Sample(reading))] = &told[..] else { panic!("{told:?}") };
+    let reported = sampling.threads.unclaimed(&HashSet::from([3]), 100);
+    let [(facts, CounterReading::Sample(reading))] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!((facts.tid, facts.pid, facts.generation, &*facts.name), (2, 2, 70, "short"));
     assert_eq!((facts.cpu_ns, facts.ended, reading.kernel), (10_000_000, true, 1));
     assert!(sampling.threads.last(3).is_some(), "others thought it alive and ask for it now");
@@ -222,7 +222,7 @@ fn only_a_lock_that_is_held_is_waited_for() {
     assert!(spinning > 195 && judged < 5, "{spinning} {judged}");
 }
 
-/// `while (!ready()) ;`: most samples are in what is called, which does not say who called it.
+/// `while (!ready()) ;`: most samples are in what is called, which does not show its caller.
 #[test]
 fn a_called_function_waits_with_its_caller() {
     // 1: call ready; test eax,eax; je 1b; ret;
@@ -233,12 +233,12 @@ fn a_called_function_waits_with_its_caller() {
 }
 
 /// A sample of this process where registers and stack are known.
-fn standing(ip: u64, registers: &[(usize, u64)], stack: &[u64]) -> Event {
-    let mut stand = Stand { registers: [0; 16], stack: stack.to_vec() };
-    stand.registers[4] = 0x7000_0000;
-    registers.iter().for_each(|&(number, value)| stand.registers[number] = value);
+fn sample_with_snapshot(ip: u64, registers: &[(usize, u64)], stack: &[u64]) -> Event {
+    let mut snapshot = Snapshot { registers: [0; 16], stack: stack.to_vec() };
+    snapshot.registers[4] = 0x7000_0000;
+    registers.iter().for_each(|&(number, value)| snapshot.registers[number] = value);
     let own = std::process::id();
-    event(own, 1, EventKind::Sample { ip, kernel: false, pe: 0, stand: Some(Box::new(stand)) })
+    event(own, 1, EventKind::Sample { ip, kernel: false, pe: 0, snapshot: Some(Box::new(snapshot)) })
 }
 
 /// A sampled thread of this process with code in memory.
@@ -271,7 +271,7 @@ fn a_return_leads_where_the_stack_says() {
         (0, vec![at + 18, 0, at + FLOAT_AT], (4, 0, 3.0)),
         (0, vec![at + 18, 0, at + INTEGER_AT], (5, 0, 3.0)),
     ] {
-        sampling.take_all(vec![standing(at + ip, &[], &stack)], false);
+        sampling.take_all(vec![sample_with_snapshot(at + ip, &[], &stack)], false);
         assert_eq!(counts(&sampling, 1), expected, "{stack:x?}");
     }
     assert_eq!(sampling.threads.read(1).unwrap().unseen, 0.0);
@@ -285,7 +285,7 @@ fn a_call_through_a_pointer_leads_where_the_registers_say_and_so_do_others() {
     let at = page.address();
     // A function that begins with an addition, and one that does not: three times of four the former.
     for target in [FLOAT_AT, FLOAT_AT, INTEGER_AT, FLOAT_AT].repeat(25) {
-        sampling.take_all(vec![standing(at + 1, &[(0, at + target)], &[])], false);
+        sampling.take_all(vec![sample_with_snapshot(at + 1, &[(0, at + target)], &[])], false);
     }
     assert_eq!(counts(&sampling, 1), (100, 0, 75.0));
     // Where the registers are not known, it is like those.
@@ -303,18 +303,20 @@ fn behind_a_jump_through_a_table_is_what_the_table_leads_to() {
     let table = [page.address() + INTEGER_AT, page.address() + FLOAT_AT];
     for index in 0..40 {
         let registers = [(3, table.as_ptr() as u64), (1, index % 2)];
-        sampling.take_all(vec![standing(page.address() + 5, &registers, &[])], false);
+        sampling.take_all(vec![sample_with_snapshot(page.address() + 5, &registers, &[])], false);
     }
     assert_eq!(counts(&sampling, 1), (40, 0, 20.0));
     // Samples whose way leads to the jump meet what lies behind it, not what is met at other samples.
-    (0..60).for_each(|_| sampling.take_all(vec![standing(page.address() + INTEGER_AT, &[], &[])], false));
+    (0..60).for_each(|_| {
+        sampling.take_all(vec![sample_with_snapshot(page.address() + INTEGER_AT, &[], &[])], false)
+    });
     sampling.take_all(vec![sample(std::process::id(), 1, page.address() + 5)], false);
     let (judged, _, fp) = counts(&sampling, 1);
     assert_eq!(judged, 101);
     assert!((fp - 20.5).abs() < 0.02, "{fp}");
 }
 
-/// A wait that compares in every turn by a function without a name: all samples are in the function.
+/// A wait that compares in every round by a function without a name: all samples are in the function.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_function_waits_with_the_loop_that_its_return_address_is_in() {
@@ -323,7 +325,8 @@ fn a_function_waits_with_the_loop_that_its_return_address_is_in() {
     // ready: mov eax,[rip+8]; test eax,eax; setne al; movzx eax,al; ret
     let mut sampling = with_code(&page, "e80500000085c074f7c38b050800000085c00f95c00fb6c0c3");
     for offset in [10, 16, 18, 10].repeat(25) {
-        sampling.take_all(vec![standing(page.address() + offset, &[], &[page.address() + 5])], false);
+        sampling
+            .take_all(vec![sample_with_snapshot(page.address() + offset, &[], &[page.address() + 5])], false);
     }
     let reading = sampling.threads.read(1).unwrap();
     assert!(reading.spinning > 95, "{reading:?}");
@@ -341,7 +344,11 @@ fn a_wait_through_a_pointer_is_recognised_once_it_is_known_where_it_leads() {
         let mut sampling = with_code(&page, code);
         for offset in [0, 7, 0, 14, 2].repeat(80) {
             sampling.take_all(
-                vec![standing(page.address() + offset, &[(3, page.address() + 7)], &[page.address() + 2])],
+                vec![sample_with_snapshot(
+                    page.address() + offset,
+                    &[(3, page.address() + 7)],
+                    &[page.address() + 2],
+                )],
                 false,
             );
         }
@@ -354,7 +361,7 @@ fn a_wait_through_a_pointer_is_recognised_once_it_is_known_where_it_leads() {
 /// The loop has a pause, but on another way around than the thread takes: going around is proof enough.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn who_goes_around_without_the_pause_waits() {
+fn a_loop_that_is_repeated_without_its_pause_is_a_wait() {
     // 0: mov eax,[rdi]; test eax,eax; jne 2f; cmp edx,4; jne 0b; pause; jmp 0b; 2: ret
     let code = "8b0785c0750a83fa0475f5f390ebf190c3";
     let flags = [0u64, 1];
@@ -363,7 +370,7 @@ fn who_goes_around_without_the_pause_waits() {
         let mut sampling = with_code(&page, code);
         let registers = [(2, 3), (7, std::ptr::from_ref(flag) as u64)];
         for offset in [0, 6, 9, 0].repeat(25) {
-            sampling.take_all(vec![standing(page.address() + offset, &registers, &[])], false);
+            sampling.take_all(vec![sample_with_snapshot(page.address() + offset, &registers, &[])], false);
         }
         let reading = sampling.threads.read(1).unwrap();
         assert_eq!(reading.spinning, if waits { 100 } else { 0 }, "{reading:?}");

@@ -1,9 +1,9 @@
-//! The readings of threads: of each from its first sample on, whatever becomes of it, until it was told.
+//! The readings of threads: of each from its first sample until its last reading is reported.
 //!
-//! A thread's end is learned twice: here, from the clock's records, and by whoever follows the threads
-//! (discovery). Whichever comes first, the last reading is told once: an ended thread's waits here until it
-//! is asked for, and one that was told already is not kept for its end. Thread ids are reused, so several
-//! ended threads may wait under one.
+//! A thread's end is learned twice: here, from the clock's records, and in discovery, which follows the
+//! threads. Whichever comes first, the last reading is reported once: that of an ended thread waits here
+//! until it is requested, and one that was reported already is not kept for its end. Thread ids are reused,
+//! so several ended threads may wait under one.
 
 use super::Tally;
 use corewise_core::ids::{AppId, PeId};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Threads {
     living: HashMap<u32, Thread>,
-    /// Ended ones that have samples, not told yet, in the order of their ends.
+    /// Ended ones that have samples, not reported yet, in the order of their ends.
     ended: HashMap<u32, VecDeque<Thread>>,
     /// Living threads of each process.
     in_process: HashMap<u32, u32>,
@@ -30,8 +30,8 @@ struct Thread {
     name: Arc<str>,
     tally: Tally,
     ran_on: BTreeMap<PeId, u32>,
-    /// Its last reading was told before its end was seen here.
-    told: bool,
+    /// Its last reading was reported before its end was seen here.
+    reported: bool,
 }
 
 impl Threads {
@@ -72,7 +72,7 @@ impl Threads {
     pub fn end(&mut self, pid: u32, tid: u32) -> bool {
         let Some(thread) = self.living.remove(&tid) else { return !self.in_process.contains_key(&pid) };
         let pid = thread.pid;
-        if !thread.told && thread.tally.reading != SampleReading::default() {
+        if !thread.reported && thread.tally.reading != SampleReading::default() {
             self.ended.entry(tid).or_default().push_back(thread);
         }
         let left = self.in_process.get_mut(&pid).map_or(0, |living| {
@@ -100,10 +100,14 @@ impl Threads {
     /// The reading of a thread so far.
     pub fn read(&self, tid: u32) -> Option<SampleReading> {
         let ended = || self.ended.get(&tid)?.front();
-        self.living.get(&tid).or_else(ended).filter(|thread| !thread.told).map(|thread| thread.tally.reading)
+        self.living
+            .get(&tid)
+            .or_else(ended)
+            .filter(|thread| !thread.reported)
+            .map(|thread| thread.tally.reading)
     }
 
-    /// The last reading of a thread that has ended, which is then told.
+    /// Reports the last reading of a thread that has ended.
     pub fn last(&mut self, tid: u32) -> Option<SampleReading> {
         if let Some(ended) = self.ended.get_mut(&tid) {
             let thread = ended.pop_front();
@@ -112,21 +116,20 @@ impl Threads {
             }
             return thread.map(|thread| thread.tally.reading);
         }
-        let thread = self.living.get_mut(&tid).filter(|thread| !thread.told)?;
-        thread.told = true;
+        let thread = self.living.get_mut(&tid).filter(|thread| !thread.reported)?;
+        thread.reported = true;
         Some(thread.tally.reading)
     }
 
-    /// Takes the ended threads that nobody asked for, and that are not among those who live for all that
-    /// others know.
+    /// Takes the ended threads that nobody asked for, except those that others still take for living.
     pub fn unclaimed(&mut self, living: &HashSet<u32>, rate_hz: u64) -> Vec<(ThreadFacts, CounterReading)> {
         let waiting = self.ended.extract_if(|tid, _| !living.contains(tid));
         let one_each =
             waiting.flat_map(|(tid, threads)| threads.into_iter().map(move |thread| (tid, thread)));
-        let told = |(tid, thread): (u32, Thread)| {
+        let facts = |(tid, thread): (u32, Thread)| {
             (thread.facts(tid, rate_hz), CounterReading::Sample(thread.tally.reading))
         };
-        one_each.map(told).collect()
+        one_each.map(facts).collect()
     }
 
     /// The PEs that a thread was sampled on since the last call, and how often on each.
@@ -145,14 +148,14 @@ impl Threads {
 }
 
 impl Thread {
-    /// What its samples alone tell.
+    /// What its samples alone show.
     fn facts(&self, tid: u32, rate_hz: u64) -> ThreadFacts {
         let SampleReading { judged, spinning, kernel, unknown, .. } = self.tally.reading;
         let samples = judged + spinning + kernel + unknown;
         ThreadFacts {
             tid,
             pid: self.pid,
-            // Of which application its process is, others know.
+            // Discovery knows to which application its process belongs.
             app: AppId::default(),
             generation: self.since,
             name: self.name.clone(),

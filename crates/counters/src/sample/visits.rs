@@ -4,7 +4,7 @@ use corewise_code::{CodeView, Place};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
-/// Code is told apart by blocks of so many bytes.
+/// Code is distinguished by blocks of so many bytes.
 const BLOCK_BYTES: u64 = 16;
 
 /// Blocks that are kept; beyond, all are forgotten.

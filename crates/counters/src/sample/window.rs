@@ -33,7 +33,7 @@ pub struct Assumptions {
     /// How often a branch is taken that leaves a loop or skips far ahead.
     pub rarely_taken: f64,
     /// Bytes of code that a loop executes, mostly at least, before it is left: a sample lies in a short loop
-    /// because that has many turns.
+    /// because that has many rounds.
     pub loop_bytes: f64,
     /// How often a branch forwards is taken.
     pub forward_taken: f64,
@@ -227,7 +227,7 @@ impl Assumptions {
         Some(walk.flow_from(start))
     }
 
-    /// How often a loop of so many bytes is left after a turn.
+    /// How often a loop of so many bytes is left after a round.
     fn left(&self, bytes: u64) -> f64 {
         (bytes as f64 / self.loop_bytes).min(self.rarely_taken)
     }
@@ -569,7 +569,7 @@ mod tests {
     fn a_branch_over_the_end_of_its_loop_is_rarely_taken() {
         // 1: cmp rax,rcx; jae 2f; add rax,1; jmp 1b; 2: addsd xmm0,xmm0; syscall
         let judgement = judged(&mut Snippet::new("4839c873064883c001ebf5f20f58c00f05"));
-        // Four turns of four instructions; the last turn's way out ends at the window's.
+        // Four rounds of four instructions; the last round's way out ends at the window's.
         assert!((met(&judgement.fp) - (1.0 - 0.9f64.powi(4))).abs() < 1e-6, "{:?}", judgement.fp);
         assert!((judgement.branches - 0.5).abs() < 0.05, "{}", judgement.branches);
     }

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_return_tells_who_the_caller_had_been() {
+    fn a_return_shows_the_caller() {
         let recording = fixture::two_modules();
         assert_eq!(
             described(&recording.windows[1]),

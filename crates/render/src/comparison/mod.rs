@@ -97,7 +97,7 @@ fn speed(effect: &Effect) -> Option<String> {
     match effect.verdict {
         Verdict::Less => Some(format!("faster: {percent:.1} % less time")),
         Verdict::More => Some(format!("slower: {percent:.1} % more time")),
-        Verdict::NotTold | Verdict::TooFew => None,
+        Verdict::Unclear | Verdict::TooFew => None,
     }
 }
 
@@ -106,7 +106,7 @@ pub fn short_verdict(effect: &Effect) -> &'static str {
     match effect.verdict {
         Verdict::Less => "less",
         Verdict::More => "more",
-        Verdict::NotTold => "no difference found",
+        Verdict::Unclear => "no difference found",
         Verdict::TooFew => "too few runs",
     }
 }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_calls_is_as_wide_as_all_whom_it_calls() {
+    fn a_caller_is_as_wide_as_all_its_callees() {
         let mut flame = Flame::default();
         let stack = |names: &str| names.split(';').map(str::to_owned).collect::<Vec<_>>();
         flame.add(stack("main;work"), 0.5);

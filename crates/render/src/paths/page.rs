@@ -11,7 +11,7 @@ use corewise_paths::summary::{HotFunction, Summary};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
-/// The share of a function's time from which on an instruction is hot.
+/// The least share of its function's time that makes an instruction hot.
 const HOT: f64 = 0.05;
 
 /// Of a listing.

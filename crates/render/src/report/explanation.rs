@@ -187,11 +187,11 @@ fn found_gain(found: &Findings) -> String {
             "At first. {how}, and it was kept; later the program made less progress than without it, and it \
              was reverted."
         ),
-        (State::NotTold, Some(gain)) => format!(
+        (State::Unclear, Some(gain)) => format!(
             "Unclear. {how}: with it, {gain}. It was reverted, as a placement is kept only if it is shown to \
              help."
         ),
-        (State::NotJudged, _) | (State::Kept | State::TakenBack | State::NotTold, None) => format!(
+        (State::NotJudged, _) | (State::Kept | State::TakenBack | State::Unclear, None) => format!(
             "Not measured: the run was too short. Progress would have been measured by {}.",
             meter.words()
         ),

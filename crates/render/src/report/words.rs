@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_of_a_short_command_is_told_as_a_time() {
+    fn the_cost_of_a_short_command_is_printed_as_a_time() {
         assert_eq!(own_cost_of(0.0037, 0.01), "4 ms of CPU time");
         assert_eq!(own_cost_of(0.05, 10.0), "0.50 % of a PE");
     }

@@ -87,8 +87,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_that_is_left_is_told_in_minutes() {
-        let told = [0, 59, 60, 245].map(|seconds| remaining(Duration::from_secs(seconds)));
-        assert_eq!(told, ["0 s", "59 s", "1 min 00 s", "4 min 05 s"]);
+    fn the_remaining_time_is_printed_in_minutes() {
+        let printed = [0, 59, 60, 245].map(|seconds| remaining(Duration::from_secs(seconds)));
+        assert_eq!(printed, ["0 s", "59 s", "1 min 00 s", "4 min 05 s"]);
     }
 }

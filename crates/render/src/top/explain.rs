@@ -45,7 +45,7 @@ pub fn help(top: &Top, about: &About) -> Vec<String> {
     lines.push("Here".to_owned());
     let sources = &about.sources;
     lines.push(format!(
-        "  Threads are found by {}. What they use is told by: {}.",
+        "  Threads are found by {}. The source of what they use: {}.",
         Name(&sources.discovery),
         Name(&sources.counters)
     ));
@@ -184,7 +184,7 @@ fn uses(thread: &ThreadState) -> Vec<String> {
     let usage = &thread.usage;
     let share = |of: &str, estimate: Option<Estimate>| match estimate {
         Some(estimate) => format!("  {of}: {}{}.", Share(estimate.value), evidence(&estimate)),
-        None => format!("  {of}: unknown: no source has told it yet."),
+        None => format!("  {of}: unknown: no source has reported it yet."),
     };
     let number = |of: &str, estimate: Option<Estimate>| match estimate {
         Some(estimate) => format!("  {of}: {:.2}{}.", estimate.value, evidence(&estimate)),

@@ -1,9 +1,9 @@
 //! The PEs, drawn as what they share.
 //!
-//! Approach: as long as each PE can have a line (in several columns if necessary), it has one with who runs
-//! there, and brackets join PEs that share something. Larger machines have one mark per PE, or per several
-//! ones, and one line for the PEs of each of the smallest domains that are few enough. Domains are nested or
-//! disjoint, so brackets never cross.
+//! Approach: as long as each PE can have a line (in several columns if necessary), it has one with the
+//! programs that run there, and brackets join PEs that share something. Larger machines have one mark per PE,
+//! or per several ones, and one line for the PEs of each of the smallest domains that are few enough. Domains
+//! are nested or disjoint, so brackets never cross.
 
 use super::look::{Role, fit, fit_right};
 use crate::terminal::Name;
@@ -21,7 +21,7 @@ const COLUMN_MIN: usize = 38;
 /// The width of the bar of a PE.
 const BAR: usize = 10;
 
-/// The columns of a line of many PEs beside their marks: label, share, and who is the busiest.
+/// The columns of a line of many PEs beside their marks: label, share, and the busiest program.
 const LABEL: usize = 22;
 const BUSIEST: usize = 18;
 
@@ -181,12 +181,13 @@ fn pe_cell(top: &Top, look: &Look, label: String, (pe, width): (PeId, usize)) ->
     let rest = rest.saturating_sub(history);
     let bar = look.bar(state.busy, BAR) + &look.history(&state.history, 1.0, history);
     let share = format!("{:>4.0}% ", 100.0 * state.busy);
-    let who = if state.is_known { who(top, state) } else { format!("(new) {}", who(top, state)) };
-    vec![Span::raw(head), Span::styled(bar, look.style(Role::Busy)), Span::raw(share + &fit(&who, rest))]
+    let programs =
+        if state.is_known { busiest(top, state) } else { format!("(new) {}", busiest(top, state)) };
+    vec![Span::raw(head), Span::styled(bar, look.style(Role::Busy)), Span::raw(share + &fit(&programs, rest))]
 }
 
-/// Who runs on a PE: the busiest programs by name, the threads of others as a number.
-fn who(top: &Top, state: &PeState) -> String {
+/// The programs that run on a PE: the busiest by name, the threads of others as a number.
+fn busiest(top: &Top, state: &PeState) -> String {
     const NAMED_MAX: usize = 2;
     let mut named: Vec<(&str, u32)> = Vec::new();
     let mut others = 0;
@@ -244,7 +245,7 @@ fn in_groups(top: &Top, look: &Look, order: &[PeId], (width, most): (usize, usiz
     let pes_per_mark = largest.div_ceil(room);
     let marks = largest.div_ceil(pes_per_mark);
     let each = if pes_per_mark == 1 { "one PE".to_owned() } else { format!("{pes_per_mark} PEs") };
-    let words = format!("PEs: how busy each is (a mark is {each}), the mean, and who is the busiest there");
+    let words = format!("PEs: how busy each is (a mark is {each}), the mean, and the busiest program");
     let heading = Line::styled(fit(&words, width), look.style(Role::Heading));
     let lines = groups.iter().map(|group| {
         let states: Vec<&PeState> = group.pes.iter().filter_map(|pe| top.pes.get(pe)).collect();

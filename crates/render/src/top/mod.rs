@@ -1,7 +1,7 @@
 //! The live display (`corewise top`): which threads run where, what they use, and why they are there.
 //!
-//! Problem: a machine of any size and any number of threads has to fit into a terminal, and be understood by
-//! somebody who has read nothing. Approach: everything shown is a function of the present state
+//! Problem: a machine of any size and any number of threads has to fit into a terminal, and be understood
+//! without reading anything first. Approach: everything shown is a function of the present state
 //! ([`Top`]), of what the user has chosen ([`Screen`]), and of what does not change ([`About`]). The screen
 //! has one order from top to bottom: what is watched, what the marks mean, the PEs as what they share
 //! ([`machine`]), the programs and threads ([`tables`]), the keys. Text pages (help, an explanation) take the
@@ -170,7 +170,7 @@ fn legend(about: &About) -> Line<'static> {
     Line::styled(words, about.look.style(Role::Quiet))
 }
 
-/// What no source of this machine tells.
+/// What no source of this machine measures.
 fn limits(about: &About) -> Option<String> {
     let counters = &about.sources.counters;
     Some(if counters == "none" {

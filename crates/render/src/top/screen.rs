@@ -11,7 +11,7 @@ const PAGE_LINES: usize = 10;
 /// The fastest and the slowest replay, as powers of two.
 const SPEEDS: std::ops::RangeInclusive<i32> = -4..=10;
 
-/// What a key asks of whoever runs the display.
+/// What a key asks of the caller of the display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Draw again.

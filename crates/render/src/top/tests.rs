@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The names of the programs; each has as many threads as its place tells.
+/// The names of the programs; each has as many threads as its place in the list.
 const PROGRAMS: [&str; 5] = ["povray", "hmmsearch", "python3", "cc1plus", "bash"];
 
 fn about() -> About {

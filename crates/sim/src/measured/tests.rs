@@ -74,7 +74,7 @@ fn the_model_repeats_what_it_was_fitted_to_and_is_held_against_the_rest() {
 }
 
 #[test]
-fn slowdowns_that_no_bandwidth_explains_are_told() {
+fn slowdowns_that_no_bandwidth_explains_are_reported() {
     for (slowdown, words, conflict) in [(1.0, "at least", 0.0), (3.0, "more than the model", 2.0)] {
         let mut profile = profile();
         for pair in &mut profile.pairs {

@@ -1,28 +1,28 @@
-//! The simulated system asks a [`Dispatch`] who runs next on a PE that is free.
+//! The simulated system asks a [`Dispatch`] which thread runs next on a free PE.
 //!
 //! As the co-scheduling paper's kernel does (§4.1), it reads a thread's counters whenever it leaves a PE, and
 //! offers the threads of the PE's queue that are owed time: in Linux 2.6.5 those of the active array, which
-//! have had no turn since the others had theirs, here those that are not ahead of the mean of their queue.
+//! have had no slice since the others had theirs, here those that are not ahead of the mean of their queue.
 
 use super::Sim;
 use crate::pmu::Counters;
 use corewise_core::ids::PeId;
 use corewise_core::policy::dispatch::{Candidate, Dispatch, EventsPerCycle, Vacancy};
 
-/// Who is asked, and what is known of each thread.
+/// The policy that is asked, and what is known of each thread.
 pub(crate) struct Dispatching {
     policy: Box<dyn Dispatch>,
-    /// Each thread's counters when it left a PE, and what it did in its turn before.
-    turns: Vec<(Counters, Option<EventsPerCycle>)>,
+    /// Each thread's counters when it left a PE, and what it did in the slice before.
+    slices: Vec<(Counters, Option<EventsPerCycle>)>,
 }
 
 impl Dispatching {
     pub fn new(policy: Box<dyn Dispatch>) -> Self {
-        Self { policy, turns: Vec::new() }
+        Self { policy, slices: Vec::new() }
     }
 
     fn last(&self, thread: usize) -> Option<EventsPerCycle> {
-        self.turns.get(thread)?.1
+        self.slices.get(thread)?.1
     }
 }
 
@@ -52,9 +52,9 @@ impl Sim {
     /// Reads the counters of a thread that leaves a PE.
     pub(super) fn note_turn(&mut self, thread: usize) {
         let Some(dispatching) = &mut self.dispatching else { return };
-        let count = dispatching.turns.len().max(thread + 1);
-        dispatching.turns.resize_with(count, Default::default);
-        let (before, last) = &mut dispatching.turns[thread];
+        let count = dispatching.slices.len().max(thread + 1);
+        dispatching.slices.resize_with(count, Default::default);
+        let (before, last) = &mut dispatching.slices[thread];
         let now = self.threads[thread].counters;
         *last = now.per_cycle_since(before).or(*last);
         *before = now;

@@ -2,7 +2,7 @@
 //!
 //! Problem: thousands of threads share PEs and slow each other down; stepping through time in small steps is
 //! slow and inexact. Approach: nothing happens between events. Each PE has at most one pending event: the
-//! time when its thread has done its work, has spun long enough, or must give way ([`sched`]). After all
+//! time when its thread has done its work, has spun long enough, or is preempted ([`sched`]). After all
 //! events of an instant, the paces of the memory nodes that are affected are recomputed
 //! ([`corewise_core::machine_model::contention`]) and the pending events moved. Random numbers come from
 //! seeded streams only, and ties are broken by order, so a seed determines a run. Source: the textbook event
@@ -111,7 +111,7 @@ pub struct Sim {
     pub(crate) timeline: Option<Timeline>,
     pub(crate) faults: Faults,
     pub(crate) decisions: Decisions,
-    /// Who chooses which thread runs next, in place of the system.
+    /// What chooses which thread runs next, in place of the system.
     pub(crate) dispatching: Option<Dispatching>,
     /// Whether it reports events at all, and the events to report.
     pub(crate) tells_events: bool,
@@ -329,7 +329,7 @@ impl Sim {
     }
 
     /// Delays a running thread.
-    pub(crate) fn hold_up(&mut self, thread: usize, ns: f64) {
+    pub(crate) fn delay(&mut self, thread: usize, ns: f64) {
         self.threads[thread].debt_ns += ns;
         self.moved.extend(self.running_on(thread));
         self.catch_up();
@@ -377,14 +377,14 @@ impl Sim {
         let Some(index) = cpu.running().filter(|_| ns > 0) else { return };
         let thread = &mut self.threads[index];
         let app = &mut self.apps[thread.app];
-        let (speed, told) = (self.machine.model.pes[pe].speed, self.machine.reported[pe]);
+        let (speed, reported) = (self.machine.model.pes[pe].speed, self.machine.reported[pe]);
         thread.cpu_ns += ns;
         cpu.queue.charge(ns as i64);
         app.cpu_ns += ns;
         if let Some(power) = &mut self.power {
             power.ran(pe, thread.app, ns);
         }
-        app.fast_ns += if told == self.machine.fastest { ns } else { 0 };
+        app.fast_ns += if reported == self.machine.fastest { ns } else { 0 };
         thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);
         let paid = thread.debt_ns.min(ns as f64);
         thread.debt_ns -= paid;
@@ -426,7 +426,7 @@ impl Sim {
             };
             let own = (ns < 1e18)
                 .then(|| Time(cpu.settled.0.saturating_add(round_up(thread.debt_ns + round_up(ns)) as u64)));
-            [own, self.turn_end(pe)].into_iter().flatten().min()
+            [own, self.slice_end(pe)].into_iter().flatten().min()
         });
         if next != cpu.event_at {
             self.cpus[pe].event_at = next;

@@ -158,7 +158,7 @@ impl Sim {
         self.cpus[pe].used = used;
     }
 
-    /// Updates what the threads of some PEs, whom others do not disturb, leave each other.
+    /// Updates what the threads of some PEs, which others do not disturb, leave each other.
     fn share_among(&mut self, pes: &[usize]) {
         let Self { paces, cpus, threads, machine, solver, .. } = self;
         paces.sharers.clear();

@@ -226,7 +226,7 @@ impl Times {
                 reading.kernel += 1;
             } else if at < kernel + spinning {
                 reading.spinning += 1;
-                reading.giving_way += u64::from(at < kernel + yielding);
+                reading.yielding += u64::from(at < kernel + yielding);
             } else {
                 reading.judged += 1;
                 reading.fp += fpu_busy;
@@ -276,7 +276,7 @@ impl Sim {
             self.count_while_ready(thread, false);
         }
         if yields {
-            self.give_way(thread);
+            self.yield_pe(thread);
         }
     }
 

@@ -198,10 +198,10 @@ pub enum WhatIfError {
     #[error("{0}; --recorded-on can describe it")]
     UnknownMachine(MachineError),
     /// The given description belongs to another machine.
-    #[error("the recording is of a machine with the PEs {recorded}, but --recorded-on has {told}")]
+    #[error("the recording is of a machine with the PEs {recorded}, but --recorded-on has {given}")]
     OtherMachine {
         /// The PEs of the description.
-        told: String,
+        given: String,
         /// The PEs that were recorded.
         recorded: String,
     },

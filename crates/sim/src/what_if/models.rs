@@ -58,8 +58,8 @@ pub fn of(question: &Question<'_>, histories: &Histories) -> Result<Models, What
         Some(spec) => {
             let Machine { model: MachineModel { topology, .. }, spec, .. } = Machine::new(spec)?;
             if topology.pes != recorded_shape.pes {
-                let (told, recorded) = (topology.pes.to_string(), recorded_shape.pes.to_string());
-                return Err(WhatIfError::OtherMachine { told, recorded });
+                let (given, recorded) = (topology.pes.to_string(), recorded_shape.pes.to_string());
+                return Err(WhatIfError::OtherMachine { given, recorded });
             }
             Machine::with_topology(spec, Topology { allowed, ..topology })?
         }

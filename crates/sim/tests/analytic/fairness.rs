@@ -1,5 +1,5 @@
-//! The scheduler over longer times: shares that even out, queues at locks, who moves where when a PE falls
-//! idle.
+//! The scheduler over longer times: shares that even out, queues at locks, which thread moves where when a PE
+//! falls idle.
 
 use crate::{all_done, check, hogs, run, scenario, seeds};
 use corewise_sim::machine::SpeedSpec;

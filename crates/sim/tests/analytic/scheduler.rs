@@ -48,7 +48,7 @@ fn a_surplus_thread_is_rotated() {
         let os = format!("os = {{ queue = '{queue}' }}");
         let scenario =
             scenario(&format!("pack:1 l3:1 core:{pes} pu:1"), &hogs("a", pes + 1, 8_000, "int"), &os);
-        // Who is the surplus is chance, so that the last one ends a little late.
+        // Which one is the surplus is chance, so that the last one ends a little late.
         check(&format!("{queue} on {pes}"), &seeds(10, |seed| all_done(&scenario, seed)), least, least + 0.9);
     }
 }
@@ -122,9 +122,9 @@ fn spinning_teams_that_share_pes_disturb_each_other_by_chance() {
 
 #[test]
 fn blocking_soon_beats_spinning_beside_a_hog() {
-    // Regions of 1 ms. Who blocks at once frees its PE for the other one, so that both run at half speed
-    // or better. After 3 ms of spinning a thread is woken where its waker spins, as Linux does it, and each
-    // waits for the other's 3 ms: that is no better than spinning.
+    // Regions of 1 ms. A thread that blocks at once frees its PE for the other one, so that both run at half
+    // speed or better. After 3 ms of spinning a thread is woken where its waker spins, as Linux does it, and
+    // each waits for the other's 3 ms: that is no better than spinning.
     let region = "{ parallel = { mcycles = 2, demand = 'int' } }";
     for queue in ["cfs", "eevdf"] {
         let time = |wait: &str| {

@@ -20,7 +20,7 @@ pub struct Stat {
     flags: u32,
     /// CPU time in user and kernel mode, in clock ticks.
     pub cpu_ticks: u64,
-    /// The nice level: who has a higher one leaves PEs to others.
+    /// The nice level: a process with a higher one leaves PEs to others.
     pub nice: i64,
     /// The number of threads of the process.
     pub threads: u64,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_both_versions_are_told() {
+    fn groups_of_both_versions_are_found() {
         let groups = ControlGroups::new("4:cpu,cpuacct:/a:b\n1:name=systemd:/x\n0::/c d\n");
         assert_eq!(groups.unified(), Some("/c d"));
         let mut all: Vec<_> = groups.all().collect();

@@ -144,8 +144,8 @@ impl Query {
             vma_name_addr: self.name.as_mut_ptr() as u64,
             ..Asked::default()
         };
-        // SAFETY: the kernel writes to the structure, whose size it is told, and at most as many bytes to the
-        // buffer as it is told; both live on.
+        // SAFETY: the kernel writes to the structure, whose size it gets, and at most the given number of
+        // bytes to the buffer; both live on.
         match unsafe { ioctl::procmap_query(maps.as_raw_fd(), &raw mut asked) } {
             Ok(_) => {}
             Err(nix::errno::Errno::ENOENT) => return Ok(None),

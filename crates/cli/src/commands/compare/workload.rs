@@ -139,14 +139,14 @@ mod tests {
              [[application]]\nname = 'two'\ncommand = ['prog', 'a b']\nstart = '500ms'\n",
         )
         .unwrap();
-        let told: Vec<String> = file
+        let commands: Vec<String> = file
             .workload
             .applications
             .iter()
             .map(|one| format!("{}: {:?} at {}", one.name, one.command, one.start_seconds))
             .collect();
         assert_eq!(
-            told,
+            commands,
             [
                 r#"one 1: ["env", "A=2", "B=x", "prog", "a b"] at 0"#,
                 r#"one 2: ["env", "A=2", "B=x", "prog", "a b"] at 0"#,

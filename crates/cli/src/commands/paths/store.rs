@@ -156,20 +156,20 @@ impl Store {
     }
 
     /// Returns one recording of all windows of a build. Unreadable files are left out, and reported to
-    /// `told`.
-    fn recording_of(&self, build_id: &str, told: &mut dyn FnMut(String)) -> Option<BranchRecording> {
+    /// `warn`.
+    fn recording_of(&self, build_id: &str, warn: &mut dyn FnMut(String)) -> Option<BranchRecording> {
         let mut builds = Builds::only(build_id, PROFILE_WINDOWS_MAX, 0);
         for stored in self.recordings_of(build_id) {
             match file::read_recording(&stored.file) {
                 Ok(recording) => builds.add(recording),
-                Err(error) => told(format!("{error:#}: this recording is left out")),
+                Err(error) => warn(format!("{error:#}: this recording is left out")),
             }
         }
         builds.finish().pop().map(|build| build.recording)
     }
 
     /// Returns one recording of all windows of the present file, and reports other builds of it.
-    fn of_file(&self, path: &Path, told: &mut dyn FnMut(String)) -> Result<BranchRecording> {
+    fn of_file(&self, path: &Path, warn: &mut dyn FnMut(String)) -> Result<BranchRecording> {
         let elf = ElfFile::open(path)?;
         let Some(build_id) = elf.build_id() else {
             let how = how_to_get_build_id(&elf);
@@ -180,7 +180,7 @@ impl Store {
             self.path_of(id).is_some_and(|other| Path::new(&other).file_name() == path.file_name())
         };
         let count = others.iter().filter(same_name).count();
-        let recording = self.recording_of(build_id, told);
+        let recording = self.recording_of(build_id, warn);
         let Some(recording) = recording else {
             bail!(
                 "the store {} has no recording of {} as it is now (build id {build_id}){}",
@@ -190,7 +190,7 @@ impl Store {
             )
         };
         if count > 0 {
-            told(format!(
+            warn(format!(
                 "the store has recordings of {count} other builds of {}, too: they do not match it and are \
                  left out",
                 path.display()
@@ -215,11 +215,11 @@ impl Store {
 }
 
 /// Returns one recording of all these files. From a folder, which is a store, it takes the recordings of
-/// `binary`. `told` receives what is left out.
+/// `binary`. `warn` receives what is left out.
 pub fn read_all(
     files: &[PathBuf],
     binary: Option<&Path>,
-    told: &mut dyn FnMut(String),
+    warn: &mut dyn FnMut(String),
 ) -> Result<Option<BranchRecording>> {
     let read = |file: &PathBuf| {
         if !file.is_dir() {
@@ -227,7 +227,7 @@ pub fn read_all(
         }
         let store = Store { folder: file.clone() };
         match binary {
-            Some(binary) => store.of_file(binary, told),
+            Some(binary) => store.of_file(binary, warn),
             None => bail!(
                 "{} is a profile store: say with --module PATH which program is wanted{}",
                 file.display(),
@@ -316,9 +316,9 @@ mod tests {
         fs::write(&begun_file, "half a recor").unwrap();
         let half = folder.path().join("store/aa01/2000-1.cwp");
         fs::write(&half, "half a recor").unwrap();
-        let mut told = Vec::new();
-        let recording = store.recording_of("aa01", &mut |words| told.push(words)).unwrap();
-        assert_eq!((recording.windows.len(), told.len()), (2, 1), "{told:?}");
+        let mut warnings = Vec::new();
+        let recording = store.recording_of("aa01", &mut |words| warnings.push(words)).unwrap();
+        assert_eq!((recording.windows.len(), warnings.len()), (2, 1), "{warnings:?}");
         let limits = Limits { age: Duration::MAX, bytes: u64::MAX };
         store.prune(limits, SystemTime::now());
         assert!(begun_file.exists(), "it may still be in use");

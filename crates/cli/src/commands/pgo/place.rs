@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lay_there_before_comes_back() {
+    fn an_earlier_file_comes_back() {
         let folder = Folder::new(Some("the user's"));
         let mut place = folder.place();
         folder.build(&mut place, "baseline");

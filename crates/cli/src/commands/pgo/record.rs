@@ -72,7 +72,7 @@ pub struct Record {
 }
 
 /// The recorded processes.
-enum Who {
+enum Scope {
     Process(u32),
     Service(String),
     System,
@@ -86,7 +86,7 @@ enum Then {
 }
 
 struct Recorder {
-    who: Who,
+    scope: Scope,
     options: Options,
     store: Store,
     limits: Limits,
@@ -110,10 +110,10 @@ impl Record {
     /// Records; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         let folder = self.store.map_or_else(Store::default_folder, Ok)?;
-        let who = match (self.pid, self.service) {
-            (Some(pid), _) => Who::Process(pid),
-            (None, Some(unit)) => Who::Service(full_name(unit)),
-            (None, None) => Who::System,
+        let scope = match (self.pid, self.service) {
+            (Some(pid), _) => Scope::Process(pid),
+            (None, Some(unit)) => Scope::Service(full_name(unit)),
+            (None, None) => Scope::System,
         };
         let store = Store::create(folder.clone())?;
         let limits = Limits { age: self.age, bytes: u64::from(self.size) * MIB };
@@ -123,7 +123,7 @@ impl Record {
             ..Options::default()
         };
         let (status, kept) = (StatusLine::start(), Kept::default());
-        let mut recorder = Recorder { who, options, store, limits, has_begun: false, status, kept };
+        let mut recorder = Recorder { scope, options, store, limits, has_begun: false, status, kept };
         let end = self.duration.and_then(|duration| Instant::now().checked_add(duration));
         let recorded = recorder.record(self.period, end);
         recorder.status.finish();
@@ -164,9 +164,9 @@ impl Recorder {
     /// Records for some time.
     fn part(&mut self, builds: &mut Builds, time: Duration) -> Result<Then> {
         let group;
-        let target = match &self.who {
-            Who::Process(pid) => Target::Pid(*pid),
-            Who::Service(unit) => {
+        let target = match &self.scope {
+            Scope::Process(pid) => Target::Pid(*pid),
+            Scope::Service(unit) => {
                 group = match Hierarchy::mounted()?.unit(unit) {
                     Ok(group) => group,
                     Err(GroupError::NoUnit { .. }) if self.has_begun => return Ok(self.await_restart(time)),
@@ -174,7 +174,7 @@ impl Recorder {
                 };
                 Target::Cgroup(&group)
             }
-            Who::System => Target::System,
+            Scope::System => Target::System,
         };
         self.options.duration = Some(time);
         let (begin, before, status) = (Instant::now(), self.kept.windows + builds.windows(), &self.status);
@@ -192,10 +192,10 @@ impl Recorder {
         self.has_begun = true;
         builds.add(recording);
         let has_ended = begin.elapsed() < time && !self.is_asked_to_end();
-        Ok(match self.who {
-            Who::Process(_) if has_ended => Then::Over,
-            Who::Service(_) if has_ended => self.await_restart(time),
-            Who::Process(_) | Who::Service(_) | Who::System => Then::More,
+        Ok(match self.scope {
+            Scope::Process(_) if has_ended => Then::Over,
+            Scope::Service(_) if has_ended => self.await_restart(time),
+            Scope::Process(_) | Scope::Service(_) | Scope::System => Then::More,
         })
     }
 

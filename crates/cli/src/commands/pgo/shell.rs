@@ -17,7 +17,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The number of lines of a failed command's output that are shown.
-const TOLD_LINES: usize = 20;
+const LINES_SHOWN: usize = 20;
 
 /// How often to check whether a command has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -87,7 +87,7 @@ impl Shell {
             let text = std::fs::read(log).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);
             let lines: Vec<&str> = text.lines().collect();
-            let last = lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n");
+            let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
             bail!("`{}` failed ({status}); the end of {}:\n{last}", Name(line), log.display());
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::daemon::consent::Consents;
+use crate::daemon::events::Events;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::policy;
 use corewise_core::report::Sources;
@@ -16,13 +17,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What a daemon tells that has watched a machine with two modules, on which `count` threads run.
-fn told(count: usize, format: Format) -> String {
+/// What a daemon exposes that has watched a machine with two modules, on which `count` threads run.
+fn exposed(count: usize, format: Format) -> String {
     let machine = Topology::synthetic("module:2 core:2 pu:1").unwrap();
     let consents = Rc::new(RefCell::new(Consents::read(Vec::new(), machine.clone()).unwrap()));
     let sources = Sources { discovery: "bpf".to_owned(), counters: "a \"b\"\n\\".to_owned() };
-    let began = Instant::now();
-    let mut known = Known { top: Top::default(), sources, notes: Vec::new(), consents, began };
+    let (top, events, began) = (Top::default(), Events::default(), Instant::now());
+    let mut known = Known { top, sources, notes: Vec::new(), consents, events, acts: true, began };
     let mut tally = Tally::new();
     let threads = vec![ScriptedThread::steady(0.9); count];
     let end = Time(0) + Duration::from_secs(12);
@@ -98,7 +99,7 @@ fn is_label_set(text: &str) -> bool {
 
 #[test]
 fn the_text_is_openmetrics_and_says_what_the_daemon_does() {
-    let series = check(&told(3, Format::OpenMetrics));
+    let series = check(&exposed(3, Format::OpenMetrics));
     let value = |id: &str| *series.get(id).unwrap_or_else(|| panic!("{id} in {series:#?}"));
     assert_eq!(value("corewise_threads{fpu=\"intensive\",class=\"HP\"}"), 3.0);
     assert_eq!(value("corewise_threads_placed{fpu=\"intensive\",class=\"HP\"}"), 3.0);
@@ -116,12 +117,15 @@ fn the_text_is_openmetrics_and_says_what_the_daemon_does() {
 
 #[test]
 fn more_threads_make_no_more_series() {
-    assert_eq!(check(&told(20, Format::OpenMetrics)).len(), check(&told(60, Format::OpenMetrics)).len());
+    assert_eq!(
+        check(&exposed(20, Format::OpenMetrics)).len(),
+        check(&exposed(60, Format::OpenMetrics)).len()
+    );
 }
 
 #[test]
 fn files_have_the_older_format() {
-    let text = told(3, Format::Prometheus);
+    let text = exposed(3, Format::Prometheus);
     assert!(text.contains("# TYPE corewise_looks_total counter\ncorewise_looks_total 10\n"), "{text}");
     assert!(!text.contains("# EOF"));
 }

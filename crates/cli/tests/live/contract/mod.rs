@@ -112,7 +112,7 @@ fn compared(row: &Row, alone: String, under: String) -> Option<String> {
 }
 
 fn result(script: &str, probe: &Path, variables: &[(&str, &OsStr)]) -> String {
-    // What a row leaves behind when it kills corewise is not recovered, and told, by another.
+    // What a row leaves behind when it kills corewise is not recovered and reported by another row.
     let (directory, runtime) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new("timeout");
     command.args(["--kill-after=1", "100", "bash", "-c"]).arg(format!("{PRELUDE}\n{script}"));

@@ -149,7 +149,7 @@ const JOB_CONTROL: Table = &[
         "stopped by 20\ncontinued\nexited 5",
     ),
     (
-        "stopped, and told to go on by a child of its own",
+        "stopped, and continued by a child of its own",
         "$probe job $P sh -c '(sleep .3; kill -CONT $$) & kill -STOP $$; sleep .3; exit 5'",
         "stopped by 19\ncontinued\nexited 5",
     ),
@@ -231,7 +231,7 @@ const DESCRIPTORS: Table = &[
         "status: 0",
     ),
     (
-        "who writes to its input learns that it is closed",
+        "a writer to its input learns that it is closed",
         "mkfifo p; $P sh -c 'exec <&-; : > f; sleep 2' < p & exec 3> p; \
          until [ -e f ]; do sleep .1; done; sleep .2; trap '' PIPE; echo x >&3 2>&-; echo \"wrote $?\"; wait",
         "wrote 1",

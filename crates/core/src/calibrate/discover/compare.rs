@@ -4,7 +4,7 @@ use crate::cpuset::CpuSet;
 use crate::topology::{DomainKind, Topology};
 
 /// The maximum number of differences of one kind that are listed individually.
-const TOLD_MAX: usize = 4;
+const LISTED_MAX: usize = 4;
 
 /// Returns the groups of two or more PEs that a machine reports for a kind, restricted to `pes`. A domain
 /// with a single core is reported as the core, so a module of one core does not count.
@@ -29,10 +29,10 @@ pub fn disagreements(kind: DomainKind, found: &[CpuSet], reported: &[CpuSet]) ->
     ] {
         let differing: Vec<&CpuSet> = groups.iter().filter(|group| !others.contains(group)).collect();
         let sentences =
-            differing.iter().take(TOLD_MAX).map(|group| format!("PEs {group} share {what} {words}"));
+            differing.iter().take(LISTED_MAX).map(|group| format!("PEs {group} share {what} {words}"));
         texts.extend(sentences);
-        if differing.len() > TOLD_MAX {
-            let more = differing.len() - TOLD_MAX;
+        if differing.len() > LISTED_MAX {
+            let more = differing.len() - LISTED_MAX;
             texts.push(format!("{more} more groups of PEs share {what} {words}"));
         }
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_from_both_sides() {
+    fn differences_are_reported_from_both_sides() {
         let sets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<CpuSet>>();
         let reported = sets(&["0-1", "2-3", "4-5"]);
         assert!(disagreements(DomainKind::Core, &reported, &reported).is_empty());

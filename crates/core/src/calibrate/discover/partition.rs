@@ -145,7 +145,7 @@ mod tests {
     fn partners_in_different_halves_take_few_questions() {
         // All, two halves, seven bits.
         assert_eq!(check(256, |pe| pe % 128).0, 10);
-        assert_eq!(check(256, |pe| pe).0, 1, "nobody has a partner");
+        assert_eq!(check(256, |pe| pe).0, 1, "no PE has a partner");
     }
 
     #[test]

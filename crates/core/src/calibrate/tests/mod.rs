@@ -175,7 +175,7 @@ fn an_interrupt_leaves_a_partial_profile() {
 }
 
 #[test]
-fn what_fails_is_missing_and_the_rest_goes_on() {
+fn failed_measurements_are_missing_and_the_rest_goes_on() {
     let mut model = Model::new(SMT, 9);
     model.failure = |task| {
         let unit = || ExecutorError::Unavailable { what: "AVX-512".into(), why: "this PE has none".into() };

@@ -65,7 +65,7 @@ fn with_weights(policy: &str, topology: &Topology, seconds: u64, threads: Vec<Sc
 }
 
 #[test]
-fn a_claim_by_weight_binds_nobody_else() {
+fn a_claim_by_weight_binds_no_other_thread() {
     // A single-threaded application beside a highly parallel one. It blocks from 3 to 5 s and ends at 8 s.
     for name in ["pa", "mintlp"] {
         let mut threads = [blocked(0, 3..5)].to_vec();
@@ -83,7 +83,7 @@ fn a_claim_by_weight_binds_nobody_else() {
 }
 
 #[test]
-fn a_claim_needs_no_weight_where_nobody_else_wants_the_pe() {
+fn a_claim_needs_no_weight_where_no_other_thread_wants_the_pe() {
     // The four others begin to work later.
     let threads = [application(0, 1), vec![blocked(1, 0..3); 4]].concat();
     check(
@@ -292,7 +292,7 @@ fn pa_swaps_no_highly_parallel_thread_in_for_one_that_spins() {
 }
 
 #[test]
-fn mintlp_leaves_a_spinning_thread_on_its_fast_pe_while_nobody_wants_it() {
+fn mintlp_leaves_a_spinning_thread_on_its_fast_pe_while_no_other_wants_it() {
     let spins = |spinning| Hints { spinning, ..Hints::default() };
     let mut threads = [application(0, 1), vec![blocked(1, 0..4)]].concat();
     threads[0].hints = vec![(second(2), spins(true))];
@@ -322,7 +322,7 @@ fn of_equal_candidates_the_nearest_to_the_free_fast_pe_is_promoted() {
 
 #[test]
 fn which_of_the_fast_pes_of_a_cache_a_thread_has_is_left_to_the_system() {
-    // Two fast SMT cores, PEs 0-1 and 2-3: no thread is told that the machine has one PE.
+    // Two fast SMT cores, PEs 0-1 and 2-3: no thread is treated as if the machine had one PE.
     let with_ratios = "static-ipc:ratios.thread 0=2,ratios.thread 1=2,ratios.thread 2=2";
     for name in ["busyfcs", "rr", "mintlp", "pa", with_ratios] {
         let mut threads = application(0, 3);
@@ -350,7 +350,7 @@ fn pa_keeps_the_master_thread_on_a_fast_pe_whenever_it_is_active() {
 
 #[test]
 fn pa_lets_highly_parallel_threads_have_the_fast_pes_that_are_left_over() {
-    // Fast PEs never idle: one MP thread, four fast PEs, three of them for six HP threads, who then stay.
+    // Fast PEs never idle: one MP thread, four fast PEs, three of them for six HP threads, which then stay.
     let mut threads = application(0, 6);
     threads.extend(application(1, 1));
     let drawn = timeline("pa", &four_fast(), 4, threads);
@@ -377,7 +377,7 @@ fn a_promoted_thread_takes_the_fast_pe_of_its_own_cache() {
 }
 
 #[test]
-fn who_stays_among_the_best_keeps_its_fast_pe() {
+fn a_thread_that_stays_among_the_best_keeps_its_fast_pe() {
     // Two chips, PEs 0 and 4 are fast; threads 0 and 4 are there from the start and stay while all are equal.
     // Thread 6 is promoted from the chip of PE 0, but thread 0 is there.
     let mut threads = vec![thread(1)];
@@ -389,7 +389,7 @@ fn who_stays_among_the_best_keeps_its_fast_pe() {
 }
 
 #[test]
-fn nobody_is_kept_on_slow_pes_while_a_fast_one_is_free() {
+fn no_thread_is_kept_on_slow_pes_while_a_fast_one_is_free() {
     // From 2 s on one thread is left for two fast PEs: the sleepers may wake up on the other.
     let threads = vec![thread(0), blocked(0, 2..20), blocked(0, 2..20)];
     check(

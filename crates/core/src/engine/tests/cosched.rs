@@ -10,7 +10,7 @@ fn hyperthreading() -> Topology {
     machine(DomainKind::Core, 1, 2)
 }
 
-/// A thread whose hardware counters tell that FPU usage.
+/// A thread with that FPU usage by hardware counters.
 fn counted(fpu_usage: f64) -> ScriptedThread {
     misses(&[(0, 0.0)], fpu_usage)
 }
@@ -125,7 +125,7 @@ fn high_cache_threads_do_not_meet_and_at_most_half_of_the_threads_are_fixed() {
 }
 
 #[test]
-fn threads_are_dealt_anew_where_those_who_meet_then_differ_more() {
+fn threads_are_dealt_anew_if_neighbours_then_differ_more() {
     // Alike at first. From 4 s on threads 0 and 1 have no misses, the two others two: thread 0 on PE 0 may
     // meet only threads like the others if thread 2 is there, too.
     let threads = |later: f64| -> Vec<ScriptedThread> {
@@ -160,7 +160,7 @@ fn each_thread_has_a_core_of_its_own_while_there_are_enough() {
 fn smt_siblings_and_counters_are_needed_and_the_reason_is_said() {
     for (topology, threads, expected) in [
         (machine(DomainKind::Core, 4, 1), vec![counted(0.5); 3], "no two allowed PEs are siblings"),
-        (hyperthreading(), steady(&[0.5, 0.5, 0.5]), "no hardware counters tell L2 misses"),
+        (hyperthreading(), steady(&[0.5, 0.5, 0.5]), "no hardware counters count L2 misses"),
     ] {
         let mut world = ScriptedWorld::new(vec![(Time(0), topology.allowed.clone())], threads, second(3));
         let mut engine = Engine::new(topology, policy::build("cosched").unwrap(), EngineConfig::default());

@@ -61,7 +61,11 @@ fn a_policy_hears_of_what_it_asks_for_and_at_once() {
             "interval: 2 of 2 runnable",
         ]
     );
-    assert_eq!(heard(&[], threads, second(3)).len(), 3, "who asks for nothing hears at intervals only");
+    assert_eq!(
+        heard(&[], threads, second(3)).len(),
+        3,
+        "without a subscription there are only the observations at intervals"
+    );
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn a_claim_passes_to_the_thread_that_works() {
 
 /// A single-threaded application blocks for a moment beside a highly parallel one.
 #[test]
-fn what_is_kept_from_the_fast_pe_by_masks_gets_it_back_while_the_claimant_blocks() {
+fn a_thread_kept_from_the_fast_pe_by_its_mask_gets_it_back_while_the_claimant_blocks() {
     let mut threads = vec![ScriptedThread::steady(0.0); 5];
     threads[0].blocked = vec![Time(2_400_000_000)..Time(2_700_000_000)];
     threads[1..].iter_mut().for_each(|thread| thread.app = AppId(1));
@@ -186,7 +190,7 @@ fn what_is_kept_from_the_fast_pe_by_masks_gets_it_back_while_the_claimant_blocks
 
 /// The phase begins before the first observation, which finds one thread with an inherited mask.
 #[test]
-fn whoever_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
+fn a_thread_that_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
     let mut threads = steady(&[0.0; 2]);
     threads[0].blocked = vec![Time(900_000_000)..second(9)];
     threads[1].standing = Standing::Inherited;
@@ -211,7 +215,7 @@ fn whoever_inherited_a_mask_is_bound_as_soon_as_it_is_freed() {
 
 /// Of two PEs and 40 threads, only the last thread wants a PE.
 #[test]
-fn who_wants_a_pe_is_bound_before_those_who_rest() {
+fn runnable_threads_are_bound_before_resting_ones() {
     let mut threads = steady(&[0.0; 40]);
     threads[..39].iter_mut().for_each(|thread| thread.blocked = vec![Time(0)..second(9)]);
     let topology = machine_of_kinds("core:2 pu:1", &[("fast", "0"), ("slow", "1")]);
@@ -227,7 +231,7 @@ fn who_wants_a_pe_is_bound_before_those_who_rest() {
 }
 
 #[test]
-fn whom_another_has_placed_is_asked_for_no_more_before_the_next_look() {
+fn a_thread_placed_by_another_is_left_alone_until_the_next_look() {
     let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
     let first = engine.step(&observe(2, Standing::Free, Vec::new()));
     let mut react = |ms: u64, outcomes| {
@@ -287,7 +291,7 @@ fn a_more_frequent_look_changes_no_meaning() {
 }
 
 #[test]
-fn who_rests_for_a_moment_keeps_its_pe() {
+fn a_resting_thread_keeps_its_pe() {
     let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
     let mut both = observe(2, Standing::Free, Vec::new());
     let other = ThreadReading { thread: id(1), ..both.threads[0].clone() };

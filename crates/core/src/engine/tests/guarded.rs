@@ -45,7 +45,7 @@ fn a_policy_is_shown_its_placement_also_while_the_guard_measures_without_it() {
 }
 
 #[test]
-fn only_whom_the_policy_placed_is_bound_whatever_the_guard_measures() {
+fn only_threads_placed_by_the_policy_are_bound_whatever_the_guard_measures() {
     let config = EngineConfig { guard: Some(1), ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), Box::new(Steadfast(Rc::default())), config);
     let (mut outcomes, mut bound) = (Vec::new(), Vec::new());

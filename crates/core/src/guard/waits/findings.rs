@@ -40,7 +40,8 @@ pub enum WaitsState {
     /// They were taken back, then progress fell below that with them, and they are in force again.
     Fell,
     /// Their effect is none, or unclear after many pairs; the rules hold.
-    NotTold,
+    #[serde(rename = "not_told")]
+    Unclear,
 }
 
 impl fmt::Display for WaitsFindings {
@@ -62,7 +63,7 @@ impl fmt::Display for WaitsFindings {
             (WaitsState::Fell, _) => {
                 write!(f, "waits taken back after {after:.1} s and changed again: progress fell, by {meter}")
             }
-            (WaitsState::NotTold, Some(gain)) => {
+            (WaitsState::Unclear, Some(gain)) => {
                 write!(f, "waits changed by rule: their gain is unclear ({gain} by {meter}{runs})")
             }
             (WaitsState::NotJudged, Some(gain)) => {
@@ -73,7 +74,7 @@ impl fmt::Display for WaitsFindings {
                 )
             }
             (
-                WaitsState::NotJudged | WaitsState::Kept | WaitsState::TakenBack | WaitsState::NotTold,
+                WaitsState::NotJudged | WaitsState::Kept | WaitsState::TakenBack | WaitsState::Unclear,
                 None,
             ) => f.write_str("waits changed by rule: the time was too short for a trial"),
         }

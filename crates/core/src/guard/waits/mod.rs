@@ -341,7 +341,7 @@ impl WaitsGuard {
             Some((low, _)) if low > 0.0 => Some(WaitsState::Kept),
             Some((_, high)) if high < 0.0 => Some(WaitsState::TakenBack),
             _ if is_off && self.better >= BETTER_PAIRS => Some(WaitsState::Kept),
-            _ => (self.evidence.pairs() >= PAIRS_MAX).then_some(WaitsState::NotTold),
+            _ => (self.evidence.pairs() >= PAIRS_MAX).then_some(WaitsState::Unclear),
         };
         if !is_off && (state.is_some() || self.findings.state == WaitsState::NotJudged) {
             self.findings.gain = Some(Gain::of(effect, interval));
@@ -349,7 +349,7 @@ impl WaitsGuard {
         let Some(state) = state else { return };
         self.hold(second);
         match (state, is_off) {
-            (WaitsState::Kept | WaitsState::NotTold, false) => self.findings.state = state,
+            (WaitsState::Kept | WaitsState::Unclear, false) => self.findings.state = state,
             (WaitsState::TakenBack, _) => self.agree(Agreed { second, is_off: true }, second),
             (WaitsState::Kept, true) => {
                 self.findings.state = WaitsState::Fell;

@@ -182,7 +182,7 @@ fn a_run_that_lives_for_seconds_sees_no_epoch() {
 }
 
 #[test]
-fn what_was_taken_back_is_in_force_again_as_soon_as_progress_falls() {
+fn changed_waits_are_in_force_again_as_soon_as_progress_falls() {
     // From the 40th second on the programs spin against each other.
     let rate = |at: f64, _: usize, off: bool, _: bool| match (off, at < 40.0) {
         (true, true) => 12e3,

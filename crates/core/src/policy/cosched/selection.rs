@@ -1,9 +1,9 @@
-//! Who runs beside whom, chosen at each dispatch as in the kernel of the paper.
+//! Which thread runs beside which, chosen at each dispatch as in the kernel of the paper.
 //!
 //! Problem: binding decides where threads wait, not which of them runs next. Approach: where the world asks
 //! at each dispatch, the thread is taken that differs most in its events from those on the neighbouring PEs,
-//! of the first few that wait, and nobody is passed over too often. Source: path profiling §4.1. Limits: it
-//! knows only each thread's last quantum.
+//! of the first few that wait, and no thread is passed over too often. Source: path profiling §4.1. Limits:
+//! it knows only each thread's last quantum.
 
 use super::super::dispatch::{Candidate, Dispatch, EventsPerCycle, Vacancy};
 use super::super::spec;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_different_of_the_first_three_runs_and_nobody_is_passed_over_four_times() {
+    fn the_most_different_of_the_first_three_runs_and_none_is_passed_over_four_times() {
         let mut selection = at_dispatch();
         let candidates = [candidate(1, 0.1), candidate(2, 0.4), candidate(3, 0.3), candidate(4, 0.9)];
         let beside = [candidate(9, 0.0)];
@@ -76,7 +76,7 @@ mod tests {
         let picks: Vec<usize> = (0..5).map(|_| selection.pick(&vacancy)).collect();
         assert_eq!(picks, [1, 1, 1, 0, 1], "the fourth is out of the window, the first is overdue");
         let alone = Vacancy { beside: &[], ..vacancy };
-        assert_eq!(at_dispatch().pick(&alone), 0, "with nobody beside it the order stays");
+        assert_eq!(at_dispatch().pick(&alone), 0, "with no thread beside it the order stays");
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn core() -> Table {
     Table { pes: vec![a, b], places: [(a, 0), (b, 1)].into(), siblings, designated: CpuSet::single(b) }
 }
 
-/// Who was dealt to them.
+/// The threads that were dealt to them.
 fn dealt<'a>(core: &'a Table, first: &[&Subject], second: &[&Subject]) -> Deal<'a> {
     let dealt = |subjects: &[&Subject]| {
         let dealt = |s: &&Subject| Dealt { thread: s.view.thread, events: Events::of(&s.view.usage) };
@@ -68,12 +68,12 @@ fn dealt<'a>(core: &'a Table, first: &[&Subject], second: &[&Subject]) -> Deal<'
 }
 
 #[test]
-fn a_dealing_is_worth_the_mean_difference_of_those_who_may_meet() {
+fn a_dealing_is_worth_the_mean_difference_of_possible_neighbours() {
     let core = core();
     let [none, half, full] = [0.0, 0.5, 0.9].map(subject);
     let deal = dealt(&core, &[&none], &[&half, &full]);
     assert!((deal.worth() - 0.7).abs() < 1e-9, "{}", deal.worth());
-    assert_eq!(dealt(&core, &[], &[&half, &full]).worth(), 0.0, "nobody meets");
+    assert_eq!(dealt(&core, &[], &[&half, &full]).worth(), 0.0, "no threads are neighbours");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn a_scene_tells_threads_machine_and_applications_in_one_line() {
 
 /// Returns the events that the command receives, scene by scene, about a thread that blocks for 0.2 s and
 /// another that begins after 2.2 s.
-fn told_events(greeting: &str) -> Vec<String> {
+fn received_events(greeting: &str) -> Vec<String> {
     let topology = Topology::synthetic("core:2 pu:2").unwrap();
     let mut threads = vec![ScriptedThread::steady(0.9), ScriptedThread::steady(0.9)];
     threads[0].blocked = vec![Time(1_500_000_000)..Time(1_700_000_000)];
@@ -123,7 +123,7 @@ fn told_events(greeting: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_command_that_asks_for_events_is_told_of_each_at_once() {
+fn a_command_that_asks_for_events_gets_each_at_once() {
     let tlp = |count: u32, only: &str| {
         format!(r#"{{"application":0,"event":"tlp_changed","only":{only},"runnable_threads":{count}}}"#)
     };
@@ -139,8 +139,12 @@ fn a_command_that_asks_for_events_is_told_of_each_at_once() {
         r#"[{"event":"allowed_changed","pes":"0-2"}]"#.into(),
         "[]".into(),
     ];
-    assert_eq!(told_events(r#"{"version":1,"events":true}"#), expected);
-    assert_eq!(told_events(GREETING), ["[]", "[]", "[]"], "who does not ask is asked at intervals");
+    assert_eq!(received_events(r#"{"version":1,"events":true}"#), expected);
+    assert_eq!(
+        received_events(GREETING),
+        ["[]", "[]", "[]"],
+        "a command that does not ask gets observations at intervals"
+    );
 }
 
 #[test]

@@ -13,24 +13,24 @@ use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An application with rows of its own, or all others.
-type Who = Option<AppId>;
+type Owner = Option<AppId>;
 
 /// Collects a timeline while the loop runs.
 #[derive(Default)]
 pub struct TimelineBuilder {
     /// How often the columns became twice as wide.
     doublings: u32,
-    runnable: Grid<Who, Runnable>,
-    pes: Grid<(PeId, Who), Occupancy>,
+    runnable: Grid<Owner, Runnable>,
+    pes: Grid<(PeId, Owner), Occupancy>,
     parallelism: BTreeMap<AppId, Parallelism>,
     /// The threads that are bound now.
     bound: BTreeMap<ThreadId, Bound>,
     /// The threads with a higher weight than their user's.
     weighted: BTreeSet<ThreadId>,
     /// How many threads are bound to each PE now.
-    held: BTreeMap<(PeId, Who), Held>,
+    held: BTreeMap<(PeId, Owner), Held>,
     /// CPU time since the last observation: all, and that of FPU-intensive threads.
-    ran_ns: BTreeMap<(PeId, Who), (f64, f64)>,
+    ran_ns: BTreeMap<(PeId, Owner), (f64, f64)>,
     /// The runnable threads of each application, as of the observation that is taken in.
     runnable_now: BTreeMap<AppId, u32>,
     /// The living applications without rows of their own.
@@ -98,8 +98,8 @@ impl TimelineBuilder {
         match change {
             Change::Bind(pes) => {
                 self.release(thread, at);
-                let (who, column) = (self.who(app), (at.0 / self.column_ns()) as usize);
-                pes.iter().for_each(|pe| self.pes.cell((pe, who), column).bindings += 1.0);
+                let (owner, column) = (self.owner(app), (at.0 / self.column_ns()) as usize);
+                pes.iter().for_each(|pe| self.pes.cell((pe, owner), column).bindings += 1.0);
                 self.hold(thread, Bound { app, pes: pes.clone() }, at);
             }
             Change::Free => drop(self.release(thread, at)),
@@ -122,7 +122,7 @@ impl TimelineBuilder {
     /// Takes in a reading of an observation, with the CPU time since the last one.
     pub fn take_reading(&mut self, reading: &ThreadReading, ran_ns: f64, is_intensive: bool, at: Time) {
         if let Some(pe) = reading.last_pe.filter(|_| ran_ns > 0.0) {
-            let (all, intensive) = self.ran_ns.entry((pe, self.who(reading.app))).or_default();
+            let (all, intensive) = self.ran_ns.entry((pe, self.owner(reading.app))).or_default();
             *all += ran_ns;
             *intensive += if is_intensive { ran_ns } else { 0.0 };
         }
@@ -172,23 +172,24 @@ impl TimelineBuilder {
 
     /// Returns the timeline up to the last observation, of these applications.
     pub fn finish(mut self, applications: &[AppId]) -> Timeline {
-        let index_of = |who: Who| who.and_then(|app| applications.iter().position(|known| *known == app));
-        self.gather(|who| who.filter(|_| index_of(who).is_some()));
+        let index_of =
+            |owner: Owner| owner.and_then(|app| applications.iter().position(|known| *known == app));
+        self.gather(|owner| owner.filter(|_| index_of(owner).is_some()));
         let (column_ns, end_ns) = (self.column_ns(), self.last.0);
-        let runnable = self.runnable.rows().map(|(who, row)| {
+        let runnable = self.runnable.rows().map(|(owner, row)| {
             let list = |of: fn(&Runnable) -> f64| means(row, of, column_ns, end_ns);
             RunnableOverTime {
-                application: index_of(who),
+                application: index_of(owner),
                 first_column: row.first,
                 mean: list(|cell| cell.thread),
                 sequential: list(|cell| cell.sequential),
             }
         });
-        let pes = self.pes.rows().map(|((pe, who), row)| {
+        let pes = self.pes.rows().map(|((pe, owner), row)| {
             let list = |of: fn(&Occupancy) -> f64| means(row, of, column_ns, end_ns);
             PeOverTime {
                 pe,
-                application: index_of(who),
+                application: index_of(owner),
                 first_column: row.first,
                 ran: list(|cell| cell.ran),
                 fpu_intensive: list(|cell| cell.intensive),
@@ -204,14 +205,14 @@ impl TimelineBuilder {
         FIRST_COLUMN_NS << self.doublings
     }
 
-    fn who(&self, app: AppId) -> Who {
+    fn owner(&self, app: AppId) -> Owner {
         (!self.others.contains(&app)).then_some(app)
     }
 
     fn add_runnable(&mut self, app: AppId, (period, thread, sequential): Piece) {
         if thread > 0.0 {
-            let (who, column_ns) = (self.who(app), self.column_ns());
-            self.runnable.add(who, period, &Runnable { thread, sequential }, column_ns);
+            let (owner, column_ns) = (self.owner(app), self.column_ns());
+            self.runnable.add(owner, period, &Runnable { thread, sequential }, column_ns);
         }
     }
 
@@ -241,17 +242,17 @@ impl TimelineBuilder {
 
     /// Adds to the number of threads that are bound to some PEs.
     fn count(&mut self, thread: ThreadId, bound: &Bound, number: f64, at: Time) {
-        let (who, part) = (self.who(bound.app), number / bound.pes.len().max(1) as f64);
+        let (owner, part) = (self.owner(bound.app), number / bound.pes.len().max(1) as f64);
         let weighted = if self.weighted.contains(&thread) { part } else { 0.0 };
         for pe in bound.pes.iter() {
-            let held = self.settle((pe, who), at);
+            let held = self.settle((pe, owner), at);
             held.bound += part;
             held.weighted += weighted;
         }
     }
 
     /// Adds up what has been bound to a PE until this time.
-    fn settle(&mut self, key: (PeId, Who), at: Time) -> &mut Held {
+    fn settle(&mut self, key: (PeId, Owner), at: Time) -> &mut Held {
         let column_ns = self.column_ns();
         let held = self.held.entry(key).or_insert(Held { since: at, ..Held::default() });
         if held.bound > 0.0 {
@@ -264,9 +265,9 @@ impl TimelineBuilder {
 
     /// Widens the columns, and sums up small applications, where there are too many.
     fn stay_small(&mut self) {
-        let of_runnable = self.runnable.rows().filter_map(|(who, _)| who);
+        let of_runnable = self.runnable.rows().filter_map(|(owner, _)| owner);
         let apps: BTreeSet<AppId> =
-            of_runnable.chain(self.pes.rows().filter_map(|((_, who), _)| who)).collect();
+            of_runnable.chain(self.pes.rows().filter_map(|((_, owner), _)| owner)).collect();
         if apps.len() > 2 * APPLICATIONS_MAX {
             self.sum_up_small(apps);
         }
@@ -284,24 +285,24 @@ impl TimelineBuilder {
     /// Leaves rows of their own to the applications with the most CPU time.
     fn sum_up_small(&mut self, apps: BTreeSet<AppId>) {
         let mut ran_ns: BTreeMap<AppId, f64> = apps.into_iter().map(|app| (app, 0.0)).collect();
-        for ((_, who), row) in self.pes.rows() {
+        for ((_, owner), row) in self.pes.rows() {
             let ran: f64 = row.cells.iter().map(|cell| cell.ran).sum();
-            who.into_iter().for_each(|app| *ran_ns.entry(app).or_default() += ran);
+            owner.into_iter().for_each(|app| *ran_ns.entry(app).or_default() += ran);
         }
         let mut apps: Vec<(AppId, f64)> = ran_ns.into_iter().collect();
         apps.sort_by(|a, b| b.1.total_cmp(&a.1));
         let small: BTreeSet<AppId> = apps.drain(APPLICATIONS_MAX..).map(|(app, _)| app).collect();
-        self.gather(|who| who.filter(|app| !small.contains(app)));
+        self.gather(|owner| owner.filter(|app| !small.contains(app)));
         self.others.extend(small);
     }
 
     /// Moves everything of each application to the one that `target` returns.
-    fn gather(&mut self, target: impl Fn(Who) -> Who) {
+    fn gather(&mut self, target: impl Fn(Owner) -> Owner) {
         self.runnable.gather(&target);
-        self.pes.gather(|(pe, who)| (pe, target(who)));
-        for ((pe, who), held) in std::mem::take(&mut self.held) {
+        self.pes.gather(|(pe, owner)| (pe, target(owner)));
+        for ((pe, owner), held) in std::mem::take(&mut self.held) {
             let sum =
-                self.held.entry((pe, target(who))).or_insert(Held { since: held.since, ..Held::default() });
+                self.held.entry((pe, target(owner))).or_insert(Held { since: held.since, ..Held::default() });
             sum.bound += held.bound;
             sum.weighted += held.weighted;
         }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn means_between_observations_give_way_to_reported_changes() {
+    fn reported_changes_replace_means_between_observations() {
         let mut of = Parallelism::from(Time(100));
         assert_eq!(of.observe(&reading(300, 50), 4, Time(200)), ((100, 200), 3.0, 0.5));
         assert_eq!(of.change(1, Time(210)), ((200, 210), 4.0, 0.0), "as the observation showed");

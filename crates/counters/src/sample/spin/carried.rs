@@ -1,11 +1,11 @@
-//! What the turns of a loop hand on to each other.
+//! What the rounds of a loop hand on to each other.
 //!
 //! A value that is computed from itself, once around, gets on: a counter, a pointer that advances, a sum. It
 //! is found by following which definitions (of registers and stack slots) reach which uses, and looking for
 //! definitions that come back to themselves. Two kinds get nowhere. One is set to a fixed start again within
 //! the loop: the index of a scan over several queues, when the scan is what repeats, and there is no wait
 //! behind it that does without the scan. The other is a counter
-//! of turns: nothing but itself feeds it, and it feeds nothing but decisions, not the address of what is
+//! of rounds: nothing but itself feeds it, and it feeds nothing but decisions, not the address of what is
 //! read.
 
 use super::graph::{Graph, Node};
@@ -96,20 +96,20 @@ fn on_stack(instruction: &Instruction) -> bool {
     instruction.slot.is_some() || (instruction.address != 0 && instruction.address & !STACK == 0)
 }
 
-/// The nodes of a loop that get on: without them, each of its turns is like the one before.
+/// The nodes of a loop that get on: without them, each of its rounds is like the one before.
 pub fn lasting(graph: &Graph, members: &[usize]) -> Vec<usize> {
-    let turn = Loop::new(graph, members);
-    let groups = turn.groups();
+    let round = Loop::new(graph, members);
+    let groups = round.groups();
     let mut lasting: Vec<usize> = (0..groups.len())
-        .filter(|&group| match turn.set_again(&groups[group]) {
-            again if again.is_empty() => !turn.may_count(&groups, group),
-            again => turn.is_address(&groups[group]) && turn.waits_without(&groups[group], &again),
+        .filter(|&group| match round.set_again(&groups[group]) {
+            again if again.is_empty() => !round.may_count(&groups, group),
+            again => round.is_address(&groups[group]) && round.waits_without(&groups[group], &again),
         })
-        .flat_map(|group| turn.members_of(&groups[group]))
+        .flat_map(|group| round.members_of(&groups[group]))
         .collect();
-    let varying = turn.varying(groups.iter());
-    let stores = |member: &usize| turn.node(*member).instruction.store == Store::Data;
-    let varies = |member: &usize| turn.uses[*member].iter().any(|(_, reached)| reached.meets(&varying));
+    let varying = round.varying(groups.iter());
+    let stores = |member: &usize| round.node(*member).instruction.store == Store::Data;
+    let varies = |member: &usize| round.uses[*member].iter().any(|(_, reached)| reached.meets(&varying));
     lasting.extend((0..members.len()).filter(stores).filter(varies));
     lasting.into_iter().map(|member| members[member]).collect()
 }
@@ -129,9 +129,9 @@ impl<'a> Loop<'a> {
             uses(&graph.nodes[node]).map(or_none).collect()
         });
         let uses = uses.collect();
-        let mut turn = Loop { graph, members, definitions, uses, enters: Vec::new() };
-        turn.enters = turn.entered();
-        turn
+        let mut round = Loop { graph, members, definitions, uses, enters: Vec::new() };
+        round.enters = round.entered();
+        round
     }
 
     /// See [`Loop::enters`].
@@ -225,7 +225,7 @@ impl<'a> Loop<'a> {
         })
     }
 
-    /// Whether a group counts turns, in a loop that looks at something. Where it looks at a whole range, the
+    /// Whether a group counts rounds, in a loop that looks at something. Where it looks at a whole range, the
     /// counter may be of work: a search that is repeated.
     fn may_count(&self, groups: &[Set], group: usize) -> bool {
         let any = |wanted: fn(&Instruction) -> bool| {
@@ -273,7 +273,7 @@ impl<'a> Loop<'a> {
                 .any(|member| self.graph.next(self.members[member]).any(is_branch))
     }
 
-    /// What may differ from turn to turn: what is looked at, the groups, and what is computed of these.
+    /// What may differ from round to round: what is looked at, the groups, and what is computed of these.
     fn varying<'s>(&self, groups: impl Iterator<Item = &'s Set>) -> Set {
         let mut varying = Set::new(self.definitions.len());
         for group in groups {

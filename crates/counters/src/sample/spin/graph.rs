@@ -5,7 +5,7 @@ use corewise_code::{Code, Flow, Instruction, Role, Store, Unit};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Instructions looked at: several turns of the longest wait loop known (libomp's, 70 instructions and what
+/// Instructions looked at: several rounds of the longest wait loop known (libomp's, 70 instructions and what
 /// they call).
 pub const NODES_MAX: usize = 1024;
 
@@ -75,7 +75,7 @@ impl Graph {
         self.nodes[index].next.into_iter().flatten()
     }
 
-    /// Whether a node's instruction sees what somebody else may change, or gives way to them: memory, the
+    /// Whether a node's instruction sees what may change from outside, or pauses: memory, the
     /// clock, a pause, or a function that is not entered.
     pub fn looks(&self, node: usize) -> bool {
         let Node { address, call, instruction, .. } = self.nodes[node];

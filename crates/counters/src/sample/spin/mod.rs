@@ -1,16 +1,16 @@
 //! Does a thread wait busily at a sampled instruction?
 //!
 //! Problem. A thread that waits for another by turning around a flag burns a PE and needs none of its units.
-//! Its loop may be three instructions or seventy, with calls, turn counters, back-off and several places
+//! Its loop may be three instructions or seventy, with calls, round counters, back-off and several places
 //! looked at. But many a working loop also holds a way around that does nothing, and the way into a lock
 //! leads through the code that waits for it.
 //!
 //! Approach, in two steps. First: could this be a wait? The code around the sampled instruction is followed
 //! through jumps, calls, returns and the linkage table ([`graph`]). What does lasting work is taken out:
-//! vector instructions, system calls, stores of what differs from turn to turn, and whatever carries a
-//! value on from one turn to the next ([`carried`]); again and again, for an inner loop's counter is lasting
+//! vector instructions, system calls, stores of what differs from round to round, and whatever carries a
+//! value on from one round to the next ([`carried`]); again and again, for an inner loop's counter is lasting
 //! once the loop around it that resets it is gone. If a way around is left that looks at something, only
-//! somebody else can end it; one that looks at nothing is never taken.
+//! a change from outside can end it; one that looks at nothing is never taken.
 //! Second: does the thread take that way ([`evidence`])? Its samples must show it there more often than
 //! working around the loop explains, and, where the loop has a pause, in it.
 //!
@@ -19,10 +19,10 @@
 //! not change), done on machine code and with more than the shortest loops.
 //!
 //! Limits. A wait without a pause that goes through a function pointer, or one that asks the kernel in every
-//! turn for something else than to give way, is not seen (the kernel's samples are counted apart); what the
+//! round for anything but to yield, is not seen (the kernel's samples are counted apart); what the
 //! pointer leads to counts as work. What a called function does to its caller's variables through pointers is
 //! work. A function that a wait loop calls counts with the loop only after a sample in the loop itself. A
-//! bare exchange without back-off, taken often and mostly free, cannot be told from a held one.
+//! bare exchange without back-off, taken often and mostly free, cannot be distinguished from a held one.
 
 mod carried;
 pub mod evidence;
@@ -38,7 +38,7 @@ const EXCHANGE_WEIGHT: f64 = 40.0;
 const POLL_WEIGHT: f64 = 10.0;
 const CALL_WEIGHT: f64 = 50.0;
 
-/// A loop in which a thread can only wait for somebody else.
+/// A loop in which a thread can only wait for another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitLoop {
     /// See there.
@@ -54,29 +54,29 @@ pub fn wait_loop<C: Code>(code: &mut C, address: u64) -> Option<WaitLoop> {
     }
     let graph = Graph::explore(code, address, false)?;
     let mut allowed: Vec<bool> = graph.nodes.iter().map(|node| !node.works).collect();
-    let turn = loop {
-        let turn = graph.circle(&allowed);
-        let mut lasting = carried::lasting(&graph, &turn);
+    let round = loop {
+        let round = graph.circle(&allowed);
+        let mut lasting = carried::lasting(&graph, &round);
         // What a function pointer leads to may be work, but for a thread whose samples prove a wait.
-        if !turn.iter().any(|&node| graph.nodes[node].instruction.waits) {
+        if !round.iter().any(|&node| graph.nodes[node].instruction.waits) {
             let unknown = |&node: &usize| graph.nodes[node].calls_unknown;
-            lasting.extend(turn.iter().copied().filter(unknown));
+            lasting.extend(round.iter().copied().filter(unknown));
         }
         if lasting.is_empty() {
-            break turn;
+            break round;
         }
         lasting.into_iter().for_each(|node| allowed[node] = false);
     };
-    // What looks at nothing can be ended by nobody: not even a wait goes that way.
-    if !turn.iter().any(|&node| graph.looks(node)) {
+    // Nothing can end a loop that looks at nothing: not even a wait goes that way.
+    if !round.iter().any(|&node| graph.looks(node)) {
         return None;
     }
-    let proofs = proofs(&graph, &turn);
+    let proofs = proofs(&graph, &round);
     let points: Vec<(u64, bool)> =
-        turn.iter().zip(&proofs).map(|(&node, &proof)| (graph.nodes[node].address, proof)).collect();
-    let inside: f64 = turn.iter().map(|&node| weight(&graph, node)).sum();
+        round.iter().zip(&proofs).map(|(&node, &proof)| (graph.nodes[node].address, proof)).collect();
+    let inside: f64 = round.iter().map(|&node| weight(&graph, node)).sum();
     let explained = inside / (inside + around(code, address, &points));
-    let proofs = proofs.iter().filter(|&&proof| proof).count() as f64 / turn.len() as f64;
+    let proofs = proofs.iter().filter(|&&proof| proof).count() as f64 / round.len() as f64;
     Some(WaitLoop { shape: Shape { explained, proofs }, points })
 }
 
@@ -100,15 +100,15 @@ fn around<C: Code>(code: &mut C, address: u64, inside: &[(u64, bool)]) -> f64 {
     if work > 0.0 { work } else { NODES_MAX as f64 }
 }
 
-/// For each node of a turn, whether only going around leads there: a pause and what comes right behind it.
-fn proofs(graph: &Graph, turn: &[usize]) -> Vec<bool> {
+/// For each node of a round, whether only going around leads there: a pause and what comes right behind it.
+fn proofs(graph: &Graph, round: &[usize]) -> Vec<bool> {
     let is_pause = |&node: &usize| graph.nodes[node].instruction.waits;
     let mut proves = vec![false; graph.nodes.len()];
-    for pause in turn.iter().copied().filter(is_pause) {
+    for pause in round.iter().copied().filter(is_pause) {
         proves[pause] = true;
         graph.next(pause).for_each(|behind| proves[behind] = true);
     }
-    turn.iter().map(|&node| proves[node]).collect()
+    round.iter().map(|&node| proves[node]).collect()
 }
 
 #[cfg(test)]

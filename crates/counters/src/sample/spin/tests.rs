@@ -4,8 +4,8 @@ use super::*;
 use corewise_code::Role;
 use corewise_code::snippet::Snippet;
 
-/// A wait of libomp's kind, with many instructions a turn: a turn counter on the stack, a store of the same
-/// value in each turn, the state of the runtime, and calls, one of them through the linkage table.
+/// A wait of libomp's kind, with many instructions a round: a round counter on the stack, a store of the same
+/// value in each round, the state of the runtime, and calls, one of them through the linkage table.
 const RUNTIME_WAIT: &str = "\
     ff35fa1d0000ff25fc1d00000f1f4000ff25fa1d00006800000000e9e0ffffff0f3148c1e2204809d0c3660f1f\
     4400008b05ea1d000083f801b80100000083d8ffc366662e0f1f8400000000000f1f00b8180000000f05c30f1f\
@@ -19,7 +19,7 @@ const RUNTIME_WAIT: &str = "\
     8b05811c00008944240ceb81";
 
 /// The game of life, where counts of neighbours become cells; the threads wait for each other after each
-/// generation. A turn in which no cell changes stores nothing.
+/// generation. A round in which no cell changes stores nothing.
 const LIFE: &str = "4989f94989f231ff4585c07e6c0f1f004885d27e4531c0eb1b0f1f80000000004080fe02740541c604020048\
                     83c0014839c27419410fb634014080fe0375e141c60402014883c0014839c275e78b0139c7751d0f1f440000\
                     f3908b0139f874f883c7014139f875a8c30f1f800000000083c7014439c7759dc3c3";
@@ -49,7 +49,7 @@ fn waiting_loops_are_recognised() {
     for (name, hex, offset) in [
         ("1: mov eax,[rdi]; test eax,eax; je 1b", "8b0785c074fac3", 0),
         ("1: test eax,eax; mov eax,[rdi]; je 1b (entered in its middle)", "85c08b0774fac3", 0),
-        ("libgomp: pause, a counter of turns, a flag", "f3904883c0014839c274068b0f39f174efc3", 0),
+        ("libgomp: pause, a counter of rounds, a flag", "f3904883c0014839c274068b0f39f174efc3", 0),
         ("pthread_spin_lock", "f0ff0f7501c3f390833f007ff3ebf7", 6),
         ("1: xor eax,eax; lock cmpxchg [rdi],ecx; jne 1b", "31c0f00fb10f75f8c3", 0),
         ("pause in a function with a stack frame", "e8070000008b0785c074f5c3554889e5f3905dc3", 0),

@@ -173,7 +173,7 @@ fn memory_deltas(profile: &MachineProfile, comparisons: &[Comparison]) -> Option
     let chart = LineChart { panels: panels.collect(), names: kernel_names(&kernels) };
     let caption = format!(
         "Two threads that move memory: {}. Bands are 95 % intervals, dashed lines the sizes of caches as the \
-         machine tells them.",
+         machine reports them.",
         below_zero(comparisons)
     );
     lines("figure-3-memory", "Figure 3: memory", &caption, &chart)
@@ -210,7 +210,7 @@ fn memory(profile: &MachineProfile) -> Option<Figure> {
     let panels = panels.map(|(heading, lines, unit)| panel(heading, lines, unit)).collect();
     let chart = LineChart { panels, names: kernel_names(&kernels) };
     let caption =
-        "One thread, nothing beside it. Dashed lines are the sizes of caches as the machine tells them.";
+        "One thread, nothing beside it. Dashed lines are the sizes of caches as the machine reports them.";
     lines("memory-alone", "Memory of one thread alone", caption, &chart)
 }
 

@@ -94,7 +94,7 @@ fn changed_waits() -> Vec<(&'static str, String)> {
 fn others() -> Vec<(&'static str, String)> {
     let run = |change: &dyn Fn(&mut Report)| of_run(&trainings(change));
     vec![
-        ("placed, and unclear", of_run(&placed(State::NotTold, Some((-0.002, -0.102, 0.11))))),
+        ("placed, and unclear", of_run(&placed(State::Unclear, Some((-0.002, -0.102, 0.11))))),
         ("placed and judged", of_run(&placed(State::Kept, Some((0.073, 0.051, 0.094))))),
         ("placed and reverted", of_run(&placed(State::TakenBack, Some((-0.031, -0.05, -0.012))))),
         ("placed, without a guard", of_run(&pair())),

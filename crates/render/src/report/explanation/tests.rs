@@ -54,13 +54,13 @@ fn what_was_refused_taken_back_or_left_alone_is_explained() {
 }
 
 #[test]
-fn one_thread_is_explained_and_what_happened_again_and_again_is_told_once() {
+fn one_thread_is_explained_and_repetitions_are_summarised() {
     insta::assert_snapshot!(of_thread(&tried(), 4211).unwrap());
     assert_eq!(of_thread(&tried(), 99), None);
 }
 
 #[test]
-fn each_answer_to_whether_it_helped_is_told_apart() {
+fn each_answer_to_whether_it_helped_has_its_own_words() {
     let gain = Gain { value: 0.073, low: Some(0.051), high: Some(0.094) };
     let guarded = |state, meter, gain| Some(found(state, meter, gain));
     let points = Some(ProgressSource::Points);
@@ -76,7 +76,7 @@ fn each_answer_to_whether_it_helped_is_told_apart() {
         "7.3 % more was done (with 95 % certainty between +5.1 and +9.4 %). So it was kept.",
     );
     check(with(&|r| r.guard = guarded(State::Fell, points, Some(gain))), "At first.");
-    check(with(&|r| r.guard = guarded(State::NotTold, points, Some(gain))), "Unclear.");
+    check(with(&|r| r.guard = guarded(State::Unclear, points, Some(gain))), "Unclear.");
     check(with(&|r| r.guard = guarded(State::NotJudged, points, None)), "the run was too short");
     check(with(&|r| r.guard = guarded(State::NotJudged, None, None)), "Not measured");
     check(with(&|_| ()), "the run had no guard");

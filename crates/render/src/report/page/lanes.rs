@@ -32,7 +32,7 @@ const EDGE_HEIGHT: f64 = 2.0;
 const LANES_MAX: usize = 64;
 /// The maximum number of columns of all lanes, which limits the size of the page.
 const COLUMNS_MAX: usize = 8_000;
-/// The same of one lane: as many as can be told apart.
+/// The same of one lane: as many as can be distinguished.
 const COLUMNS_PER_LANE_MAX: usize = 435;
 
 /// Returns the section with the drawing.

@@ -1,6 +1,6 @@
 //! Balancing: by PEs that run out of work, and periodically in each domain.
 //!
-//! Problem: placement cannot foresee who ends or sleeps when, and a surplus thread (five on four PEs) must
+//! Problem: placement cannot foresee when threads end or sleep, and a surplus thread (five on four PEs) must
 //! not stay the loser. Approach: a PE that becomes idle takes a waiting thread, from the nearest domain that
 //! has one. Periodically, in each domain, an idle PE, and one of the others, compares its own group with the
 //! busiest one. An idle one takes a waiting thread, or after several attempts a running one, if that leaves
@@ -116,13 +116,13 @@ impl Sim {
         let below = &self.domains.levels()[level - 1];
         let local = below.of[to];
         let others = domain.children.iter().filter(|&&child| child != local);
-        let by_whom = usize::from(self.domains.load(to) == 0);
+        let is_idle = self.domains.load(to) == 0;
         let busiest = others.max_by(|&&a, &&b| {
             let (a, b) = (&below.groups[a], &below.groups[b]);
-            if by_whom == 1 { a.compare_load(b) } else { a.compare_weight(b) }
+            if is_idle { a.compare_load(b) } else { a.compare_weight(b) }
         });
         let Some(&busiest) = busiest else { return };
-        let before = domain.failed[by_whom];
+        let before = domain.failed[usize::from(is_idle)];
         let found = self.compare(level, domain, &below.groups[busiest], &below.groups[local], to);
         let failed = match found {
             Found::Even => 0,
@@ -130,7 +130,7 @@ impl Sim {
             found if self.pull(level - 1, busiest, to, found) => 0,
             Found::Waiting | Found::Any | Found::Weight(..) => before.saturating_add(1),
         };
-        self.domains.group_mut(level, index).failed[by_whom] = failed;
+        self.domains.group_mut(level, index).failed[usize::from(is_idle)] = failed;
     }
 
     /// Returns what a PE of the local group may take from the busiest group.

@@ -1,13 +1,13 @@
 //! The Completely Fair Scheduler of Linux 2.6.23 to 6.5, which most papers ran on.
 //!
-//! Problem: who slept is to run soon, who computes is to keep its caches. Approach: next is the thread of
-//! the least virtual time. Each has the PE for its part of the latency period, and no shorter than the
-//! granularity; a tick takes it then, or once the thread is ahead of the least one by as much. A woken
-//! thread is placed up to half a period behind the others, and interrupts a running one that is ahead of it
-//! by more than the wake-up granularity. Who yields is passed over once, for one that is hardly ahead
-//! (`yield_task_fair`). A new one starts late, by up to a period. Source:
-//! `kernel/sched_fair.c`, from 2.6.39 on `kernel/sched/fair.c` (`sched_slice`, `check_preempt_tick`,
-//! `place_entity` with `GENTLE_FAIR_SLEEPERS` and `START_DEBIT`, `wakeup_preempt_entity`), and
+//! Problem: a thread that slept is to run soon, one that computes is to keep its caches. Approach: next is
+//! the thread of the least virtual time. Each has the PE for its part of the latency period, and no shorter
+//! than the granularity; a tick takes it then, or once the thread is ahead of the least one by as much. A
+//! woken thread is placed up to half a period behind the others, and interrupts a running one that is ahead
+//! of it by more than the wake-up granularity. A thread that yields is passed over once, for one that is
+//! hardly ahead (`yield_task_fair`). A new one starts late, by up to a period. Source: `kernel/sched_fair.c`,
+//! from 2.6.39 on `kernel/sched/fair.c` (`sched_slice`, `check_preempt_tick`, `place_entity` with
+//! `GENTLE_FAIR_SLEEPERS` and `START_DEBIT`, `wakeup_preempt_entity`), and
 //! `Documentation/scheduler/sched-design-CFS.rst`. Limits: no buddies.
 
 use super::queue::{Arrival, Discipline, Entity, RunQueue, scale};

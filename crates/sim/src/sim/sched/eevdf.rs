@@ -4,13 +4,13 @@
 //! Its lag is what it is owed relative to the mean virtual time of its queue; it is eligible while that is
 //! not negative. Next is the eligible thread with the earliest virtual deadline, the end of its request. A
 //! running thread has the PE until its request is done, looked at in ticks, even if an earlier deadline
-//! arrives (`RUN_TO_PARITY`); one that runs on beyond it, as nobody waited, is interrupted by whoever is
-//! next. Who yields asks for a slice more (`yield_task_fair`). Who leaves keeps its lag, up to two slices,
-//! and gets it in its next queue. Source:
-//! `kernel/sched/fair.c` (`avg_vruntime`, `entity_lag`, `place_entity`, `update_deadline`, `pick_eevdf`),
-//! `Documentation/scheduler/sched-eevdf.rst`; Stoica, Abdel-Wahab, "Earliest eligible virtual deadline
-//! first", 1995. Limits: who sleeps with a negative lag keeps it, instead of staying in its queue until it
-//! is spent (`DELAY_DEQUEUE`); all requests are equally long.
+//! arrives (`RUN_TO_PARITY`); one that runs on beyond it, as no thread waited, is interrupted by the next
+//! to come. A thread that yields requests a slice more (`yield_task_fair`). One that leaves keeps its lag, up
+//! to two slices, and gets it in its next queue. Source: `kernel/sched/fair.c` (`avg_vruntime`, `entity_lag`,
+//! `place_entity`, `update_deadline`, `pick_eevdf`), `Documentation/scheduler/sched-eevdf.rst`; Stoica,
+//! Abdel-Wahab, "Earliest eligible virtual deadline first", 1995. Limits: a thread that sleeps with a
+//! negative lag keeps it, instead of staying in its queue until it is spent (`DELAY_DEQUEUE`); all requests
+//! are equally long.
 
 use super::queue::{Arrival, Discipline, Entity, RunQueue, scale};
 

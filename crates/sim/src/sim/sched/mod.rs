@@ -3,17 +3,16 @@
 //! Problem: every policy is compared with it, so it must do what common systems do, no better and no worse.
 //! Approach: each part of Linux's fair scheduling class is a module. Each PE has a [`queue`], served by the
 //! rules of [`cfs`] or [`eevdf`]; threads are put on PEs by [`placement`] and moved by [`balance`], both by
-//! the loads of [`domains`]. Weights come from nice levels and [`groups`]. Whoever has the PE is asked to
-//! give it up at ticks only, or when a thread wakes up. Each PE's tick has its own phase: if all came at one
-//! instant, as Linux asks for unless `skew_tick` is set, teams of equal size would by accident run as gangs,
-//! which interrupts and late timers prevent on a real machine. Costs arise where Linux has them
-//! ([`crate::machine::Costs`]): who wakes another pays for that; who is given a PE pays for the switch, also
-//! from an idle PE, and there for the interrupt and the end of the idle state before it; who moves pays for
-//! its caches. [`Kind::Fair`] treats all PEs as equally fast, like the baselines of the papers;
+//! the loads of [`domains`]. Weights come from nice levels and [`groups`]. The running thread is
+//! preempted at ticks only, or when another one wakes up. Each PE's tick has its own phase: if all came at
+//! one instant, as Linux asks for unless `skew_tick` is set, teams of equal size would by accident run as
+//! gangs, which interrupts and late timers prevent on a real machine. Costs arise where Linux has them
+//! ([`crate::machine::Costs`]): a thread pays for waking another one; for the switch to itself, also from an
+//! idle PE, and there for the interrupt and the end of the idle state before it; and, when it moves, for its
+//! caches. [`Kind::Fair`] treats all PEs as equally fast, like the baselines of the papers;
 //! [`Kind::Capacity`] prefers fast idle PEs, like Linux where it knows of the difference. Masks are always
-//! respected. Sources: the files named in each module;
-//! `kernel/time/tick-sched.c` for the tick. Limits: no other scheduling classes, no moving of threads to
-//! their memory; a PE's tick costs nothing.
+//! respected. Sources: the files named in each module; `kernel/time/tick-sched.c` for the tick. Limits: no
+//! other scheduling classes, no moving of threads to their memory; a PE's tick costs nothing.
 
 use super::Sim;
 use super::memory::NumaBalancing;
@@ -244,8 +243,8 @@ impl Sim {
         Time((at.0 + tick - phase).div_ceil(tick) * tick + phase - tick)
     }
 
-    /// Returns the tick at which a PE's thread must give way, if others wait.
-    pub(super) fn turn_end(&self, pe: usize) -> Option<Time> {
+    /// Returns the tick at which a PE's thread is preempted, if others wait.
+    pub(super) fn slice_end(&self, pe: usize) -> Option<Time> {
         let left = self.cpus[pe].queue.left_ns(&*self.rules)?;
         Some(self.tick_from(pe, Time((self.cpus[pe].settled.0 + left).max(self.now.0 + 1))))
     }
@@ -282,11 +281,11 @@ impl Sim {
     }
 
     /// Lets a running thread yield its PE.
-    pub(super) fn give_way(&mut self, thread: usize) {
+    pub(super) fn yield_pe(&mut self, thread: usize) {
         let Some(pe) = self.running_on(thread) else { return };
         let Self { cpus, rules, apps, threads, .. } = self;
         let group = |thread: usize| apps[threads[thread].app].plan.group;
-        if cpus[pe].queue.give_way(&**rules, group).is_some() {
+        if cpus[pe].queue.yield_to_next(&**rules, group).is_some() {
             self.suspended(thread, pe);
         }
     }

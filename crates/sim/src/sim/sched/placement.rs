@@ -10,8 +10,8 @@
 //! Source: `kernel/sched/fair.c`:
 //! `sched_balance_find_dst_cpu` (formerly `find_idlest_cpu`), `wake_affine`, `wake_wide`,
 //! `select_idle_sibling`, `select_idle_core`, `select_idle_capacity`. Limits: all PEs of the last cache are
-//! searched (`SIS_UTIL` searches fewer on a busy machine), and whoever waits while a PE beyond that cache is
-//! idle goes there at once, where Linux waits for the next tick (`nohz_balancer_kick`).
+//! searched (`SIS_UTIL` searches fewer on a busy machine), and a thread that waits while a PE beyond that
+//! cache is idle goes there at once, where Linux waits for the next tick (`nohz_balancer_kick`).
 
 use super::super::Sim;
 use super::Kind;

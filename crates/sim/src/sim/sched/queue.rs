@@ -1,10 +1,10 @@
 //! A PE's run queue: the threads that want it, in virtual time, and the trait of its two disciplines.
 //!
-//! Problem: which thread is next, when it must give way, and when a woken one may interrupt it differ
+//! Problem: which thread is next, when it is preempted, and when a woken one may interrupt it differ
 //! between kernels; that threads are kept, counted and charged does not. Approach: one [`RunQueue`] holds
 //! the threads; a [`Discipline`] decides. Virtual time is CPU time scaled by weight, so that equal virtual
-//! times are fair shares. It is comparable only within a queue: who changes queues takes along what it is
-//! owed. Sources: `struct cfs_rq` and `struct sched_entity` in the kernel's `include/linux/sched.h` and
+//! times are fair shares. It is comparable only within a queue: a thread that changes queues takes along what
+//! it is owed. Sources: `struct cfs_rq` and `struct sched_entity` in the kernel's `include/linux/sched.h` and
 //! `kernel/sched/sched.h`. Limits: one level; [groups](super::groups) are part of the weights.
 
 /// The weight of a thread of nice level 0: 64 times Linux's, for parts of a group's weight.
@@ -30,7 +30,7 @@ pub(crate) struct Entity {
     pub lag: i64,
     /// CPU time since it was last picked.
     pub ran_ns: i64,
-    /// The deadline up to which nobody of equal standing interrupts it.
+    /// The deadline up to which no thread of equal standing interrupts it.
     pub protected: i64,
 }
 
@@ -114,7 +114,7 @@ pub(crate) trait Discipline {
 #[derive(Debug, Default)]
 pub(crate) struct RunQueue {
     running: Option<Entity>,
-    /// Those that wait, by virtual time; of equals who came first.
+    /// Those that wait, by virtual time; of equals the first to come.
     waiting: Vec<Entity>,
     /// The least virtual time so far of all threads here; it never falls.
     floor: i64,
@@ -216,7 +216,7 @@ impl RunQueue {
         self.run(rules, place)
     }
 
-    /// Returns the waiting threads that are not ahead of the mean: who is next, then the others in order.
+    /// Returns the waiting threads that are not ahead of the mean: the next one, then the others in order.
     pub fn entitled(&self, rules: &dyn Discipline) -> Vec<usize> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -242,7 +242,8 @@ impl RunQueue {
         Some(entity.thread)
     }
 
-    /// Returns the CPU time that the running thread has before a tick takes its PE; `None` if nobody waits.
+    /// Returns the CPU time that the running thread has before a tick takes its PE; `None` if no thread
+    /// waits.
     pub fn left_ns(&self, rules: &dyn Discipline) -> Option<u64> {
         let running = self.running.as_ref().filter(|_| !self.waiting.is_empty())?;
         Some(rules.left_ns(self, running).max(0) as u64)
@@ -266,8 +267,8 @@ impl RunQueue {
 
     /// Lets the running thread yield: returns it if another one is next. It then waits, and the PE is free.
     /// In a group, only another thread of the group comes next, in the place of the one that yields: the
-    /// group keeps its turn (`yield_task_fair` changes nothing above the thread's own queue).
-    pub fn give_way(
+    /// group keeps its place (`yield_task_fair` changes nothing above the thread's own queue).
+    pub fn yield_to_next(
         &mut self,
         rules: &dyn Discipline,
         group: impl Fn(usize) -> Option<usize>,
