@@ -1,5 +1,5 @@
 #!/bin/bash
-# What is expected of corewise as a service, checked in a Debian that systemd has booted. `service` runs it there.
+# What is expected of corewise as a service, checked in a Debian that systemd has booted (by `service`).
 # Each line gives what is expected and `ok`, `FAILED`, or `skipped` with the reason; the last one counts them.
 shopt -s globstar nullglob
 dropins=/run/systemd/system/corewise.service.d
@@ -60,7 +60,8 @@ logged() { journalctl -q -u corewise -g "$1" -n 1 | grep -q .; }
 fp_masks() {
   local task
   for task in $(pgrep -x burn); do
-    awk '/^Name:/ { fp = $2 == "fp" } fp && /^Cpus_allowed_list:/ { print $2 }' /proc/"$task"/task/*/status 2>/dev/null
+    awk '/^Name:/ { fp = $2 == "fp" } fp && /^Cpus_allowed_list:/ { print $2 }' \
+      "/proc/$task/task"/*/status 2>/dev/null
   done
 }
 bound() { fp_masks | grep -qxE '[0-9]+'; }
@@ -70,12 +71,13 @@ bound_within() { fp_masks | grep -qxE "[$1]"; }
 apart() {
   local pes
   mapfile -t pes < <(fp_masks)
-  [[ ${#pes[@]} == 2 && ${pes[*]} =~ ^[0-9]+\ [0-9]+$ ]] && [[ $(core_of "${pes[0]}") != $(core_of "${pes[1]}") ]]
+  [[ ${#pes[@]} == 2 && ${pes[*]} =~ ^[0-9]+\ [0-9]+$ ]] &&
+    [[ $(core_of "${pes[0]}") != $(core_of "${pes[1]}") ]]
 }
 core_of() { cat "/sys/devices/system/cpu/cpu$1/topology/core_cpus_list"; }
 
-# All that corewise might change on the machine: of each user's thread its PEs, nice level and scheduling policy; of
-# each control group its weight.
+# All that corewise might change on the machine: of each user's thread its PEs, nice level and scheduling
+# policy; of each control group its weight.
 state() {
   grep -sH '^Cpus_allowed_list:' /proc/[0-9]*/task/*/status | sed 's/:Cpus_allowed_list:\t/ /'
   # The parent, the start, the nice level and the policy (proc(5)). Threads of the kernel are its own matter.
@@ -84,10 +86,13 @@ state() {
 }
 # Whether what is still there is as it was.
 as_before() {
-  state | awk 'NR == FNR { was[$1] = $2; next } $1 in was && was[$1] != $2 { print $1, was[$1], "->", $2; bad = 1 }
-    END { exit bad }' /tmp/before - >/tmp/differs
+  state | awk 'NR == FNR { was[$1] = $2; next } $1 in was && was[$1] != $2 { bad = 1 }
+    END { exit bad }' /tmp/before -
 }
-any_in_turns() { grep -sH '' /proc/[0-9]*/task/*/stat | sed 's/:.*)//' | awk '$40 == 5 { found = 1 } END { exit !found }'; }
+# Those that have no turn are SCHED_IDLE.
+any_in_turns() {
+  grep -sH '' /proc/[0-9]*/task/*/stat | sed 's/:.*)//' | awk '$40 == 5 { found = 1 } END { exit !found }'
+}
 writes_memory() { grep -qs '^word ' /run/corewise/*@*; }
 
 echo "Debian $(cat /etc/debian_version), $(systemctl --version | head -n 1), Linux $(uname -r), $cpus PEs"
@@ -246,7 +251,8 @@ as_user systemctl --user stop corewise
 check "and ends" soon nobody_left
 systemctl start corewise
 as_user systemctl --user start corewise
-check "beside the daemon of the machine it does not start" not as_user systemctl --user --quiet is-active corewise
+check "beside the daemon of the machine it does not start" \
+  not as_user systemctl --user --quiet is-active corewise
 systemctl stop corewise
 
 echo "$failures failures"
