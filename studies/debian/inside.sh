@@ -67,12 +67,12 @@ fp_masks() {
 bound() { fp_masks | grep -qxE '[0-9]+'; }
 wide() { local all; all=$(fp_masks) && [[ $all ]] && ! grep -qvxF "0-$((cpus - 1))" <<<"$all"; }
 bound_within() { fp_masks | grep -qxE "[$1]"; }
-# Two threads on PEs of two cores.
+# Two threads, each bound to a core or a PE, of two cores.
 apart() {
   local pes
   mapfile -t pes < <(fp_masks)
-  [[ ${#pes[@]} == 2 && ${pes[*]} =~ ^[0-9]+\ [0-9]+$ ]] &&
-    [[ $(core_of "${pes[0]}") != $(core_of "${pes[1]}") ]]
+  ((${#pes[@]} == 2)) && ! grep -qxF "0-$((cpus - 1))" <(fp_masks) &&
+    [[ $(core_of "${pes[0]%%[-,]*}") != $(core_of "${pes[1]%%[-,]*}") ]]
 }
 core_of() { cat "/sys/devices/system/cpu/cpu$1/topology/core_cpus_list"; }
 
