@@ -16,7 +16,13 @@ check() {
 tell_failure() {
   echo "FAILED  $1"
   failures=$((failures + 1))
-  { systemctl status -n 8 corewise; corewise status; fp_masks; } 2>&1 | sed 's/^/        | /'
+  {
+    systemctl status -n 8 corewise
+    corewise status
+    fp_masks
+    # Why each thread is where it is.
+    for pid in $(pgrep -x burn); do corewise status "$pid"; done
+  } 2>&1 | sed 's/^/        | /'
 }
 skip() { echo "skipped $1: $2"; }
 
