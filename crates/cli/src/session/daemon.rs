@@ -6,6 +6,7 @@ use super::watch::guarding;
 use super::{SessionRequest, actuators, guard, own_processes, processes_of, recover};
 use crate::commands::Targets;
 use anyhow::{Context, Result, bail};
+use corewise_binding::guardian::Guardian;
 use corewise_core::engine::Engine;
 use corewise_core::observe::{Input, Target};
 use corewise_core::plan::Action;
@@ -14,6 +15,7 @@ use corewise_core::world::control_loop;
 use corewise_discovery::Root;
 use corewise_live::{Application, Consent, Ends, LiveWorld, Onlooker, Parts};
 use corewise_sys::signals::Signals;
+use nix::sys::signal::{Signal, raise};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -22,7 +24,9 @@ use std::rc::Rc;
 const OF_SAMPLES: f64 = 0.2;
 
 /// Watches and places the targets, or without any all processes that this one may look into. `open` gets the
-/// sources and notes when everything is ready. Everything is given back at the end.
+/// sources and notes when everything is ready. Everything is given back at the end. Without its guardian, or
+/// a journal that can be written, nothing may be changed any more: then it ends with an error, and whoever
+/// started it may start another one.
 pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     mut request: SessionRequest,
     named: &Targets,
@@ -38,6 +42,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     }
     request.config.mitigations.spin &= guardian.is_some();
     request.config.mitigations.turns &= guardian.is_some();
+    let changes = guardian.as_ref().map(Guardian::changes);
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
     let targets = look_to_watch(named, &own, &mut notes)?;
     // What clients name later, and without targets also what comes from elsewhere, such as another login.
@@ -73,10 +78,20 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     let (onlooker, mut see) = open(world.sources(), notes)?;
     world.set_onlooker(onlooker);
     let mut engine = Engine::new(machine.clone(), request.policy, request.config);
-    Ok(control_loop(&mut world, &mut engine, |input, actions, engine| {
+    let mut lost = None;
+    control_loop(&mut world, &mut engine, |input, actions, engine| {
         if let (Some(board), Some(note)) = (&mut *board.borrow_mut(), engine.note()) {
             board.write(note);
         }
         see(input, actions, engine);
-    })?)
+        if let (None, Some(changes)) = (&lost, &changes) {
+            changes.guardian_is_there();
+            lost = changes.failure();
+            if lost.is_some() {
+                // The one way to the end, on which everything is given back.
+                raise(Signal::SIGTERM).expect("a signal to oneself");
+            }
+        }
+    })?;
+    lost.map_or(Ok(()), |why| bail!("{why}: without it nothing can be placed"))
 }

@@ -119,6 +119,23 @@ fn a_daemon_that_is_killed_leaves_nothing_and_another_one_takes_its_place() {
 }
 
 #[test]
+fn a_daemon_without_its_guardian_gives_everything_back_and_ends_with_the_reason() {
+    needs!(TwoPes);
+    let program = Program::start(&["60", "int"]);
+    let before = masks_of(program.pid());
+    let mut daemon = Daemon::start(program.pid());
+    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    let tasks = format!("/proc/{0}/task/{0}/children", daemon.child().id());
+    let children = std::fs::read_to_string(tasks).unwrap();
+    let is_guardian =
+        |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "guardian\n";
+    let guardian = children.split_whitespace().find(is_guardian).unwrap();
+    kill(Pid::from_raw(guardian.parse().unwrap()), Signal::SIGKILL).unwrap();
+    assert_eq!(daemon.child().wait().unwrap().code(), Some(1));
+    assert_eq!(masks_of(program.pid()), before);
+}
+
+#[test]
 fn programs_under_a_corewise_run_are_left_to_that() {
     needs!(TwoPes);
     // The shell has a child without a prefix, and one with.
