@@ -13,7 +13,7 @@
         in {
           default = pkgs.rustPlatform.buildRustPackage {
             pname = "corewise";
-            version = "0.1.0";
+            version = "0.2.0";
             src = ../.;
             cargoLock.lockFile = ../Cargo.lock;
             cargoBuildFlags = [ "--bin" "corewise" ];

@@ -9,7 +9,7 @@ import os
 
 from corewise import command, free, teams
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["shared"]
 
 
