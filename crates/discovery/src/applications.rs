@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn below_one_command() -> Applications {
-        let mut applications = Applications::new(Extent::Program, &Proc::own(), [None].into_iter());
+        let mut applications = Applications::new(Extent::Program, &Proc::own(), [(None, None)].into_iter());
         assert_eq!(
             applications.executed(&Proc::own(), AppId(0), "job.sh", 1, Instant::now()),
             AppId(0),
@@ -321,7 +321,8 @@ mod tests {
 
     #[test]
     fn everything_below_a_command_is_one_application_if_wanted() {
-        let mut applications = Applications::new(Extent::Command, &Proc::own(), [None; 2].into_iter());
+        let mut applications =
+            Applications::new(Extent::Command, &Proc::own(), [(None, None), (None, None)].into_iter());
         assert_eq!(applications.executed(&Proc::own(), AppId(1), "c", 1, Instant::now()), AppId(1));
         assert_eq!(applications.ids().collect::<Vec<_>>(), [AppId(0), AppId(1)]);
     }
@@ -386,7 +387,8 @@ mod tests {
         process(10, "/user.slice/user-7.slice/session-2.scope");
         process(11, "/docker/none");
         let proc = Proc::at(root.path());
-        let mut applications = Applications::new(Extent::Unit, &proc, [Some(1), Some(9)].into_iter());
+        let roots = [1, 9].map(|pid| (proc.program_name(pid), Some(pid)));
+        let mut applications = Applications::new(Extent::Unit, &proc, roots.into_iter());
         let now = Instant::now();
         let mut executed =
             |by: u32, name: &str, pid| applications.executed(&proc, AppId(by), name, pid, now).0;
