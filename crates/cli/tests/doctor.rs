@@ -45,7 +45,7 @@ fn check((json, words): &(Value, String)) -> Vec<String> {
 }
 
 #[test]
-fn root_and_anybody_else_are_told_what_they_have_and_how_to_get_the_rest() {
+fn root_and_anybody_else_see_what_they_have_and_how_to_get_the_rest() {
     needs!(Root);
     // Where anybody may execute it.
     let directory = tempfile::tempdir().unwrap();

@@ -11,8 +11,9 @@ pub const PROGRAM: &str = "demo-program";
 
 /// Show within a minute what corewise gains here, for four programs at once.
 ///
-/// Four OpenMP programs run with corewise and without it. Runs `corewise compare`, whose command line it prints, with a small OpenMP program that is built in (it
-/// needs libgomp1). Nothing else is changed, and nothing stays.
+/// Four OpenMP programs run with corewise and without it. Runs `corewise compare`, whose command line it
+/// prints, with a small OpenMP program that is built in (it needs libgomp1). Nothing else is changed, and
+/// nothing stays.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// How many programs at once

@@ -147,8 +147,8 @@ impl Snapshot {
 pub enum SampleError {
     /// The event was refused.
     #[error(
-        "cpu-clock event of {target} on PE {pe} refused: {source}; kernel.perf_event_paranoid of 2 or less or \
-             CAP_PERFMON would permit it"
+        "cpu-clock event of {target} on PE {pe} refused: {source}; kernel.perf_event_paranoid of 2 or less \
+         or CAP_PERFMON would permit it"
     )]
     Open {
         /// What was to be sampled.

@@ -113,15 +113,15 @@ fn shared(loaded: Result<Topology, LoadError>) -> Finding {
 /// One kind is nothing missing, unless the machine merely does not tell.
 fn kinds(loaded: &Result<Topology, LoadError>) -> Finding {
     let kinds = loaded.as_ref().map(|topology| topology.summary().kinds).unwrap_or_default();
-    let told: Vec<String> = kinds
+    let reported: Vec<String> = kinds
         .iter()
         .map(|kind| format!("{} {} ({})", kind.name, kind.pes, kind.evidence.join("; ")))
         .collect();
     let unknown = kinds.is_empty() || kinds.iter().any(|kind| kind.name == "unknown");
-    match (unknown, told) {
-        (false, told) => Finding::here(told.join(", ")),
-        (true, told) => Finding::missing(
-            if told.is_empty() { "the machine does not tell".to_owned() } else { told.join(", ") },
+    match (unknown, reported) {
+        (false, reported) => Finding::here(reported.join(", ")),
+        (true, reported) => Finding::missing(
+            if reported.is_empty() { "the machine does not tell".to_owned() } else { reported.join(", ") },
             "all PEs are taken to be equally fast: policies for fast and slow PEs place nothing",
             "corewise run --fast 0-3 says which are fast; corewise calibrate measures their speeds",
         ),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_groups_are_told_by_what_the_kernel_divides_among() {
+    fn parts_of_groups_are_reported_by_what_the_kernel_divides_among() {
         let autogroup = [("proc/7/autogroup", "/autogroup-5 nice 0\n"), ("proc/7/cgroup", "0::/\n")];
         let of = |more: &[(&str, &str)]| on(&[&autogroup, more].concat(), |machine| parts(machine, 7));
         const SESSIONS: &str = "proc/sys/kernel/sched_autogroup_enabled";
@@ -427,7 +427,7 @@ mod tests {
         let root = machine::root(&group);
         let file = root.path().join("sys/fs/cgroup/a/cpu.weight");
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o444)).unwrap();
-        // Root may write it all the same.
+        // Root may write it nevertheless.
         if !nix::unistd::geteuid().is_root() {
             assert!(remedy(parts(&Machine::at(root.path()), 7)).contains("Delegate=yes"));
         }

@@ -66,7 +66,7 @@ impl Machine {
             Some(now) if now > PERMITS && self.container.is_none() => {
                 format!("sudo sysctl kernel.perf_event_paranoid={PERMITS} (now {now})")
             }
-            // Permitted, and refused all the same.
+            // Permitted, and refused nevertheless.
             Some(_) => self.capabilities_remedy(),
         }
     }

@@ -1,10 +1,10 @@
 //! `corewise doctor`: what this machine offers to corewise, and what to do about what is missing.
 //!
-//! Problem: corewise works on any machine, with less where something is missing, and what is missing is told
-//! in notes of reports that few read. Approach: each thing that corewise uses is one entry of [`checks`].
-//! What can be tried is tried with the code that a run uses, so that the two never disagree; the rest comes
-//! from files below a root directory. By its type, a missing thing carries what its absence costs and the
-//! line that gives it ([`Finding::Missing`]).
+//! Problem: corewise works on any machine, with less where something is missing, and only the notes of
+//! reports say what is missing. Approach: each thing that corewise uses is one entry of [`checks`]. What can
+//! be tried is tried with the code that a run uses, so that the two never disagree; the rest comes from files
+//! below a root directory. By its type, a missing thing carries what its absence costs and the line that
+//! gives it ([`Finding::Missing`]).
 //!
 //! Limits: nothing is known of what a running program allows (`prctl`, `OMP_PLACES`); its report tells.
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_with_its_cost_and_its_remedy() {
+    fn what_is_missing_is_reported_with_its_cost_and_its_remedy() {
         let missing = Finding::missing("no such directory", "no board", "export A=b");
         let check = |name, finding| Check { name, finding };
         let here = Finding::Here { what: "by BPF\u{1b}".to_owned() };
