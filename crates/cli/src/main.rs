@@ -2,7 +2,9 @@
 
 mod commands;
 mod daemon;
+mod examples;
 mod experiments;
+mod help;
 #[cfg(test)]
 mod hostile;
 mod machine_file;
@@ -18,17 +20,20 @@ mod rules_files;
 mod session;
 mod whole_file;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use commands::{
     attach::{Attach, Detach},
     calibrate::Calibrate,
     characterize::Characterize,
     compare::Compare,
+    completions::Completions,
     daemon::Daemon,
     demo::{self, Demo},
+    doctor::Doctor,
     emulate_slow::EmulateSlow,
     experiment::Experiment,
     explain::Explain,
+    manual::Manual,
     paths::Paths,
     pgo::Pgo,
     policies::Policies,
@@ -48,6 +53,7 @@ use corewise_render::terminal;
 use corewise_sys::signals::end_as;
 use corewise_sys::stack;
 use session::exited;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Hardware-aware thread scheduling for Linux.
@@ -78,6 +84,7 @@ enum Command {
     Status(Status),
     Top(Top),
     Topo(Topo),
+    Doctor(Doctor),
     Calibrate(Calibrate),
     Profile(Profile),
     Progress(Progress),
@@ -90,6 +97,8 @@ enum Command {
         /// How many parallel regions
         regions: u64,
     },
+    Completions(Completions),
+    Manual(Manual),
     /// The process that holds the command of a policy; started by `--policy exec:COMMAND`
     #[command(name = policy_command::SUBCOMMAND, hide = true)]
     PolicyKeeper {
@@ -102,11 +111,22 @@ fn main() -> ExitCode {
     stack::with_room(run_command)
 }
 
+/// Returns the command tree.
+fn tree() -> clap::Command {
+    help::completed(Cli::command())
+}
+
+/// Returns what the command line says; ends with help or an error if that is all.
+fn parsed(arguments: Vec<OsString>) -> Cli {
+    let matches = tree().get_matches_from(arguments);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 fn run_command() -> ExitCode {
     let (arguments, hints) = old_spellings::renewed(std::env::args_os());
     hints.iter().for_each(terminal::message);
     // Errors of corewise have other exit statuses than failures of its command, as in env(1) and timeout(1).
-    let (result, failure): (_, fn(&anyhow::Error) -> u8) = match Cli::parse_from(arguments).command {
+    let (result, failure): (_, fn(&anyhow::Error) -> u8) = match parsed(arguments).command {
         Command::Run(run) => (run.execute(), session::exit_status_of),
         Command::Characterize(characterize) => (characterize.execute(), session::exit_status_of),
         Command::Compare(compare) => (compare.execute().map(exited), |_| 1),
@@ -123,6 +143,7 @@ fn run_command() -> ExitCode {
         Command::Detach(detach) => (detach.execute().map(exited), |_| 1),
         Command::Status(status) => (status.execute().map(exited), |_| 1),
         Command::Top(top) => (top.execute().map(exited), |_| 1),
+        Command::Doctor(doctor) => (doctor.execute().map(exited), |_| 1),
         Command::Topo(topo) => (topo.execute().map(exited), |_| 1),
         Command::Calibrate(calibrate) => (calibrate.execute().map(exited), |_| 1),
         // As diff(1): 1 is a difference, 2 is trouble.
@@ -132,6 +153,8 @@ fn run_command() -> ExitCode {
             let failure = paths.exit_status_of();
             (paths.execute(), failure)
         }
+        Command::Completions(completions) => (completions.execute(&tree()).map(exited), |_| 1),
+        Command::Manual(manual) => (manual.execute(&tree()).map(exited), |_| 1),
         Command::Pgo(pgo) => (pgo.execute().map(exited), |_| 1),
         Command::Demo(demo) => (demo.execute().map(exited), |_| 1),
         Command::DemoProgram { regions } => (demo::program(regions).map(exited), |_| 1),

@@ -2,6 +2,7 @@
 //! ([`at_once`]) and running processes ([`attached`]) are variants of it.
 
 use crate::commands::ThisMachine;
+use crate::commands::doctor::ASK;
 use anyhow::{Context, Result};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
@@ -227,7 +228,8 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
         }
         Err(error) if is_demanded(&request) => Err(error),
         Err(error) => {
-            warn(&mut notes, format!("the command runs unwatched: {}", describe_error(error.as_ref())));
+            let why = describe_error(error.as_ref());
+            warn(&mut notes, format!("the command runs unwatched: {why}; {ASK}"));
             follow(request, waiting, signals, notes)
         }
     }
@@ -253,7 +255,13 @@ fn note_privileges(request: &SessionRequest, notes: &mut Vec<String>) {
 fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
     let guardian = Guardian::start();
     if let Err(error) = &guardian {
-        warn(notes, format!("nothing is bound: cannot start the guardian process: {error}"));
+        warn(
+            notes,
+            format!(
+                "nothing is bound: cannot start the guardian process: {error}; check the limits on processes \
+                 (ulimit -u) and files (ulimit -n)"
+            ),
+        );
     }
     guardian.ok()
 }

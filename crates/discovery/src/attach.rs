@@ -51,7 +51,8 @@ pub enum AttachError {
     },
     /// The process belongs to another user.
     #[error(
-        "process {pid} (`{name}`) belongs to user {owner}: only root may place the threads of other users"
+        "process {pid} (`{name}`) belongs to user {owner}: only root may place the threads of other users \
+         (sudo corewise …)"
     )]
     Foreign {
         /// The process.

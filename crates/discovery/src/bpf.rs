@@ -80,12 +80,15 @@ pub struct Bpf {
     text: Vec<u8>,
 }
 
+/// Returns whether these capabilities let BPF programs be loaded.
+pub fn may_load(capabilities: u64) -> bool {
+    let both = privileged::PERFMON_AND_BPF;
+    capabilities & privileged::SYS_ADMIN != 0 || capabilities & both == both
+}
+
 /// Returns whether BPF may be used, as far as this can be told without loading anything.
 pub fn seems_permitted() -> bool {
-    const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
-    let effective = privileged::effective(&Proc::own());
-    let is_capable = effective & privileged::SYS_ADMIN != 0 || effective & PERFMON_AND_BPF == PERFMON_AND_BPF;
-    is_capable && bpf::knows_our_process_ids()
+    may_load(privileged::effective(&Proc::own())) && bpf::knows_our_process_ids()
 }
 
 impl Bpf {

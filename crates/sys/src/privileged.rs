@@ -29,6 +29,28 @@ pub const SYS_ADMIN: u64 = 1 << 21;
 /// `CAP_SYS_NICE` among the [effective] capabilities.
 pub const SYS_NICE: u64 = 1 << 23;
 
+/// `CAP_PERFMON` and `CAP_BPF` among the [effective] capabilities.
+pub const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+
+/// `CAP_SYS_PTRACE` among the [effective] capabilities.
+pub const SYS_PTRACE: u64 = 1 << 19;
+
+/// The capabilities of which corewise makes use, by number.
+const USED: [(u32, &str); 7] = [
+    (2, "CAP_DAC_READ_SEARCH"),
+    (19, "CAP_SYS_PTRACE"),
+    (21, "CAP_SYS_ADMIN"),
+    (23, "CAP_SYS_NICE"),
+    (24, "CAP_SYS_RESOURCE"),
+    (38, "CAP_PERFMON"),
+    (39, "CAP_BPF"),
+];
+
+/// Returns the names of those capabilities of which corewise makes use.
+pub fn names(capabilities: u64) -> Vec<&'static str> {
+    USED.iter().filter(|(bit, _)| capabilities >> bit & 1 == 1).map(|(_, name)| *name).collect()
+}
+
 /// Returns the capabilities of this process, one bit each; none if `proc` cannot be read.
 pub fn effective(proc: &Proc) -> u64 {
     proc.own_status().bits("CapEff").unwrap_or(0)
@@ -58,6 +80,13 @@ fn has_capabilities(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn capabilities_have_their_names() {
+        assert_eq!(names(SYS_NICE | SYS_PTRACE | 1), ["CAP_SYS_PTRACE", "CAP_SYS_NICE"]);
+        assert_eq!(names(PERFMON_AND_BPF), ["CAP_PERFMON", "CAP_BPF"]);
+        assert_eq!(names(SYS_ADMIN), ["CAP_SYS_ADMIN"]);
+    }
 
     #[test]
     fn commands_are_found_as_the_system_finds_them() {

@@ -90,6 +90,8 @@ capabilities! {
     Chromium = "chromium",
     /// QEMU's user mode is installed.
     QemuUser = "qemu-user",
+    /// man is installed.
+    Man = "man",
     /// Python 3 is installed.
     Python = "python3",
     /// Go is installed.
@@ -124,6 +126,7 @@ impl Capability {
                 )
             }
             Capability::Chromium => (is_installed("chromium"), "there is no program `chromium`"),
+            Capability::Man => (is_installed("man"), "there is no program `man`"),
             Capability::Python => (is_installed("python3"), "there is no program `python3`"),
             Capability::Go => (is_installed("go"), "there is no program `go`"),
             Capability::Tmux => (is_installed("tmux"), "there is no program `tmux`"),

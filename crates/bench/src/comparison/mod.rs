@@ -9,7 +9,7 @@
 mod energy;
 mod output;
 mod processes;
-mod setting;
+pub mod setting;
 mod surroundings;
 
 use corewise_core::comparison::figure::Ambiguous;

@@ -32,7 +32,7 @@ const QUIET_LOOKS: u32 = 4;
 /// The exit status after Ctrl-C, as in a shell.
 const INTERRUPTED: u8 = 130;
 
-/// Measure what this machine's processing elements share, and what that gains or costs.
+/// Measure what the PEs of this machine share, and what that gains or costs.
 ///
 /// Writes a machine profile, for `--profile` of run, characterize, replay and topo, and prints a summary.
 /// The machine should have nothing else to do meanwhile. Ctrl-C ends it early: what was measured until then
@@ -247,7 +247,7 @@ impl Calibrate {
 }
 
 /// Returns `$XDG_DATA_HOME/corewise/profile.json`, else the path below `~/.local/share`.
-fn default_path() -> Result<PathBuf> {
+pub fn default_path() -> Result<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
     let data =

@@ -1,5 +1,6 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
+use super::doctor::ASK;
 use super::{SourceOptions, ThisMachine};
 use crate::outputs::JsonOutput;
 use crate::session::team_size::Teams;
@@ -56,7 +57,7 @@ impl Characterize {
             ready_first: true,
         };
         let Ended { knowledge, exit_status, .. } = session::run(request)?;
-        let Knowledge::Report(report) = knowledge else { bail!("the command was not watched") };
+        let Knowledge::Report(report) = knowledge else { bail!("the command was not watched: {ASK}") };
         for note in &report.notes {
             corewise_render::terminal::message(note);
         }

@@ -28,21 +28,15 @@ const COPIES_MAX: u32 = 10_000;
 /// The exit status after Ctrl-C, as in shells.
 const INTERRUPTED: u8 = 130;
 
-/// Measure whether something is faster, with an interval: policies, settings, programs.
+/// Measure whether a policy, a setting or another program is faster, with an interval.
 ///
-/// Each variant is run once in each block, in random order, mirrored in the next block,
-/// and the first variant once more as a control: its ratio is this machine's noise
-/// floor. A verdict is given only where the interval of the ratios excludes 1.
+/// Each variant is run once in each block, in random order, mirrored in the next block, and the first variant
+/// once more as a control: its ratio is this machine's noise floor. A verdict is given only where the
+/// interval of the ratios excludes 1.
 ///
-/// Either one command after `--`, as it is (the variant `default`) and in variants
-/// of it (`--policy`, `--variant`), or several command lines for sh, of which the
-/// first is the baseline:
-///
-///   corewise compare --policy spread -- ./x input
-///   corewise compare --copies 2 --variant a='env OMP_WAIT_POLICY=passive' -- ./x
-///   corewise compare './old input' './new input'
+/// Either one command after `--`, as it is (the variant `default`) and in variants of it (`--policy`,
+/// `--variant`), or several command lines for sh, of which the first is the baseline.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
 pub struct Compare {
     /// Command lines that are compared with the first, each run by `sh -c`
     #[arg(value_name = "COMMAND_LINE", conflicts_with_all = ["command", "workload", "variant", "policy"])]

@@ -9,10 +9,11 @@ use corewise_render::terminal;
 /// The subcommand that is the program itself.
 pub const PROGRAM: &str = "demo-program";
 
-/// Show within a minute what corewise gains here: four OpenMP programs at once, with and without it.
+/// Show within a minute what corewise gains here, for four programs at once.
 ///
-/// Runs `corewise compare`, whose command line it prints, with a small OpenMP program that is built in (it
-/// needs libgomp1). Nothing else is changed, and nothing stays.
+/// Four OpenMP programs run with corewise and without it. Runs `corewise compare`, whose command line it
+/// prints, with a small OpenMP program that is built in (it needs libgomp1). Nothing else is changed, and
+/// nothing stays.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// How many programs at once

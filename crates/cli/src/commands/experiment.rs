@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-/// Run published experiments on simulated machines and compare the results with the papers'.
+/// Run published experiments on simulated machines, and compare the results.
 ///
 /// An experiment is a folder with an experiment.toml (docs/experiments.md). Those of the corewise repository
 /// are part of this command. All figures are simulated.

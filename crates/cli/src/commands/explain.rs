@@ -11,9 +11,10 @@ use std::path::PathBuf;
 /// The number of busiest threads to suggest if the requested one is not listed.
 const NAMED_MAX: usize = 5;
 
-/// Explain a report: why threads were where they were, whether it helped, and what was not done.
+/// Explain a report: why threads were where they were, and whether it helped.
 ///
-/// A report is made by `corewise run --report FILE.json`, or of a recording by `corewise replay`.
+/// It also tells what was not done, and why. A report is made by `corewise run --report FILE.json`, or of a
+/// recording by `corewise replay`.
 #[derive(Debug, clap::Args)]
 pub struct Explain {
     /// The report

@@ -24,12 +24,15 @@ pub mod calibrate;
 pub mod characterize;
 pub mod check_profile;
 pub mod compare;
+pub mod completions;
 pub mod daemon;
 pub mod demo;
+pub mod doctor;
 pub mod emulate_slow;
 pub mod experiment;
 pub mod explain;
 pub mod fuzz;
+pub mod manual;
 pub mod paths;
 pub mod pgo;
 pub mod policies;
@@ -47,7 +50,7 @@ pub mod what_if;
 /// What is decided, and how often.
 #[derive(Debug, clap::Args)]
 pub struct PolicyOptions {
-    #[arg(long, value_name = "POLICY", help = policy_help())]
+    #[arg(long, value_name = "POLICY", help = policy_help(), long_help = policy_long_help())]
     policy: Option<PolicySpec>,
     /// For static-ipc: the parameter `ratios` from a file (TOML: thread name = ratio)
     #[arg(long, value_name = "FILE")]
@@ -190,10 +193,18 @@ fn fpu_threshold_help() -> String {
 }
 
 fn policy_help() -> String {
+    format!(
+        "The policy, or exec:COMMAND for one of your own; `corewise policies` lists them [default: {}]",
+        policy::SPREAD.name
+    )
+}
+
+fn policy_long_help() -> String {
     let plain = policy::KINDS.iter().filter(|kind| !kind.takes_command()).map(|kind| kind.name);
     format!(
-        "The policy, with parameters where defaults do not do, such as pa:turn=500ms: {}; \
-         `corewise policies` explains them [default: {}]",
+        "The policy, with parameters where defaults do not do, such as pa:turn=500ms: {}, or exec:COMMAND \
+         for a program of your own that decides (docs/policy-protocol.md); `corewise policies` explains them \
+         [default: {}]",
         plain.collect::<Vec<_>>().join(", "),
         policy::SPREAD.name
     )

@@ -7,9 +7,10 @@ use corewise_render::table::Table;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// List the policies, or explain one: its rule, its parameters, what it needs of the machine.
+/// List the policies, or explain one.
 ///
-/// A policy is chosen with `--policy NAME`, or with parameters as in `--policy pa:hp_threshold=3,turn=500ms`.
+/// An explanation tells the policy's rule, its parameters, and what it needs of the machine. A policy is
+/// chosen with `--policy NAME`, or with parameters as in `--policy pa:hp_threshold=3,turn=500ms`.
 #[derive(Debug, clap::Args)]
 pub struct Policies {
     /// The policy to explain; all are listed without one

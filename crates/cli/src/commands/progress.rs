@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The number of intervals in a row in which a thread does something else before another point is searched.
 const PATIENCE: u32 = 3;
 
-/// Measure how fast the threads of a program advance, relative to their speed at first.
+/// Measure how fast the threads of a program advance, relative to before.
 ///
 /// Needs no hardware counters and no changes to the program: it counts how often each thread passes a point
 /// of its own code. The first ten seconds or so find the point, the next ones are the baseline; then

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 pub const PLACEMENT_ALONE: &str = "not the policy, machine and parameters of the run: only the policy's \
     placement is replayed, without a guard and without changes of waits";
 
-/// Run a policy over a recording: what it would have decided, on its machine or on another one.
+/// Run a policy over a recording: what it would have decided, here or elsewhere.
 ///
 /// The threads behave as recorded whatever is decided; `corewise what-if` predicts how fast they would be.
 #[derive(Debug, clap::Args)]

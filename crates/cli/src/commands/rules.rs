@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Check the rules by which the daemon treats programs, or explain which apply to a process.
+/// Check the daemon's rules, or explain which apply to a process.
 ///
 /// Rules are in rules.toml and rules.d/*.toml, in ~/.config/corewise (not root's), /etc/corewise and
 /// /usr/lib/corewise; docs/rules.md describes them. Nothing is changed by these commands.

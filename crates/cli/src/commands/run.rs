@@ -1,5 +1,6 @@
 //! `corewise run`: runs a command, watches its threads and places them.
 
+use super::doctor::ASK;
 use super::{OnOff, PolicyOptions, SourceOptions, Targets, ThisMachine};
 use crate::daemon::client;
 use crate::outputs::{JsonOutput, OutputFile};
@@ -63,33 +64,41 @@ pub struct Run {
     /// Instead of a command
     #[command(flatten)]
     targets: Targets,
-    /// What counts as an application, with a parallelism of its own: each program that is executed (those of
-    /// one name that one program executes are one), each service, container or desktop application as a whole
-    /// (and elsewhere each program), or everything below the command, process or control group together
+    /// What counts as an application, with a parallelism of its own
+    ///
+    /// Each program that is executed (those of one name that one program executes are one), each service,
+    /// container or desktop application as a whole (and elsewhere each program), or everything below the
+    /// command, process or control group together
     #[arg(long, value_name = "program|unit|command", default_value = "program")]
     applications: Extent,
     /// Detach from the processes after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "targets")]
     duration: Option<Duration>,
-    /// What to do when threads that busy-wait delay others: nothing (off), limit how long idle threads of
-    /// OpenMP programs (GNU's libgomp) spin (spin), let programs that spin in other ways take turns (turns),
-    /// or both (auto)
+    /// What to do when threads that busy-wait delay others
+    ///
+    /// off: nothing; spin: limit how long idle threads of OpenMP programs (GNU's libgomp) spin; turns: let
+    /// programs that spin in other ways take turns; auto: both
     #[arg(long, value_name = Mitigations::WORDS, value_parser = waits, default_value = "auto")]
     waits: Mitigations,
-    /// Start the command with thread teams of its fair share of the PEs (OMP_NUM_THREADS), which a CPU quota
-    /// and programs that run at that moment make smaller; it keeps that size, and all its children inherit
-    /// it. On machines with fast and slow PEs also with what suits OpenMP loops there (OMP_PLACES,
-    /// OMP_SCHEDULE; docs/team-size.md). Sums of floating-point numbers may be rounded differently
+    /// Start the command with thread teams of its fair share of the PEs (OMP_NUM_THREADS)
+    ///
+    /// A CPU quota and programs that run at that moment make it smaller; the command keeps that size, and all
+    /// its children inherit it. On machines with fast and slow PEs also with what suits OpenMP loops there
+    /// (OMP_PLACES, OMP_SCHEDULE; docs/team-size.md). Sums of floating-point numbers may be rounded
+    /// differently
     #[arg(long, conflicts_with = "targets")]
     adapt_team: bool,
-    /// Try each placement on the running program, keep it if the program makes faster progress and revert it
-    /// if not, where progress can be measured (docs/guard.md); likewise take back changes of waits that make
-    /// all programs under corewise slower together (docs/waits.md)
+    /// Try each placement on the running program, and keep it only if the program gets faster
+    ///
+    /// This takes a program whose progress can be measured (docs/guard.md). Likewise, changes of waits that
+    /// make all programs under corewise slower together are taken back (docs/waits.md)
     #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     guard: OnOff,
-    /// How the threads with a claim to fast PEs come first there, under policies for fast and slow PEs: by a
-    /// larger weight (weights), so that others may use a fast PE whenever they do not; or by keeping others
-    /// on the slow PEs while they run (masks). By default weights, if they may be changed (CAP_SYS_NICE)
+    /// How the threads with a claim to fast PEs come first there, under policies for fast and slow PEs
+    ///
+    /// By a larger weight (weights), so that others may use a fast PE whenever they do not; or by keeping
+    /// others on the slow PEs while they run (masks). By default weights, if they may be changed
+    /// (CAP_SYS_NICE)
     #[arg(long, value_enum, value_name = "weights|masks", hide_possible_values = true)]
     claims: Option<ClaimsBy>,
     /// Watch the command itself, even if a daemon runs that would place it
@@ -128,8 +137,9 @@ impl Run {
                 "--claims weights: changing weights back needs CAP_SYS_NICE; use --claims masks, or be root"
             ),
             None => {
-                let note = "claims to fast PEs are enforced by masks, as weights may not be changed";
-                notes.push(note.to_owned());
+                notes.push(format!(
+                    "claims to fast PEs are enforced by masks, as weights may not be changed; {ASK}"
+                ));
                 Ok(Claims::Masks)
             }
         }

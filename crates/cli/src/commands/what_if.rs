@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// The name of the recording's machine.
 const RECORDED: &str = "recorded";
 
-/// Predict how fast a recorded program would be under a policy, on its machine or on another one.
+/// Predict how fast a recorded program would be, on its machine or elsewhere.
 ///
 /// Programs made of the recorded threads are simulated; the speedup comes with its uncertainty.
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! The sources that watch a command: of its threads, and of their counters.
 
 use super::{SessionRequest, warn, with_descriptors_left};
+use crate::commands::doctor::ASK;
 use anyhow::{Context, Result, bail};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::policy::Reading;
@@ -46,8 +47,13 @@ pub fn discover(
     let options =
         discovery::Options { roots, excluded, proc, extent: choice.extent, choice: choice.discovery };
     let (discovery, fallbacks) = discovery::open(&options)?;
-    notes.extend(fallbacks);
+    notes.extend(with_remedy(fallbacks));
     Ok(discovery)
+}
+
+/// Why better sources are not used, with where to read what to do.
+fn with_remedy(fallbacks: Vec<String>) -> impl Iterator<Item = String> {
+    fallbacks.into_iter().map(|why| format!("{why}; {ASK}"))
 }
 
 /// The sources that watch a command.
@@ -102,7 +108,7 @@ fn open_counters(
     notes: &mut Vec<String>,
 ) -> Result<Box<dyn CounterSource>> {
     let (counters, fallbacks) = counters::open(choice.counters, subjects, pes, discovery.clock_filter())?;
-    notes.extend(fallbacks);
+    notes.extend(with_remedy(fallbacks));
     let lacks = |reading: &&Reading| **reading != Reading::Tlp && !counters.gives(**reading);
     for reading in choice.required.iter().filter(lacks) {
         let (policy, needed, source) = (&choice.policy, reading.words(), counters.name());

@@ -3,6 +3,7 @@
 use super::command_cpu::CommandCpu;
 use super::sources::Attached;
 use super::{Ended, Knowledge, circumstances, exited, warn};
+use crate::commands::doctor::ASK;
 use crate::recording_file::RecordingWriter;
 use anyhow::{Result, bail};
 use corewise_binding::actuators::Actuators;
@@ -137,7 +138,7 @@ fn was_possible(result: Result<(), LiveError>, world: &mut LiveWorld, notes: &mu
     let was_possible = !matches!(error, LiveError::Sources(_));
     match was_possible {
         true => notes.push(format!("the run was no longer watched: {error}")),
-        false => warn(notes, format!("the command runs unwatched: {error}")),
+        false => warn(notes, format!("the command runs unwatched: {error}; {ASK}")),
     }
     was_possible
 }
@@ -157,7 +158,7 @@ pub fn guarding(config: &EngineConfig, notes: &mut Vec<String>) -> (Option<WorkM
     let is_guarded = work.is_some() && config.changes_waits();
     // Without a board only placements are guarded.
     let board = is_guarded.then(SharedBoard::open).transpose().unwrap_or_else(|error| {
-        notes.push(format!("changes of waits are not guarded: {error}"));
+        notes.push(format!("changes of waits are not guarded: {error}; {ASK}"));
         None
     });
     (work, board)

@@ -543,7 +543,8 @@ fn without_counters_and_bpf_the_program_runs_and_the_report_says_what_was_missin
     assert_eq!(status, Some(0));
     assert_eq!(report["sources"], serde_json::json!({"discovery": "poll", "counters": "none"}));
     let notes = report["notes"].to_string();
-    for missing in ["BPF cannot be used", "cpu-clock event", "needs FPU usage"] {
+    let remedies = ["`corewise doctor` says what is missing", "kernel.perf_event_paranoid of 2"];
+    for missing in ["BPF cannot be used", "cpu-clock event", "needs FPU usage"].into_iter().chain(remedies) {
         assert!(notes.contains(missing), "{missing}: {notes}");
     }
     assert_eq!(bound_threads(&report), 0);

@@ -13,7 +13,7 @@
 //! breakpoint takes the same exception, so its cost is measured once, and limits the rate.
 
 use corewise_core::progress::{RATE_MAX, RATE_MIN};
-use corewise_sys::proc;
+use corewise_sys::proc::{self, Proc};
 use perf_event_open_sys::bindings as sys;
 use std::ffi::CString;
 use std::fs::File;
@@ -65,6 +65,15 @@ fn exception_cost() -> Option<Duration> {
         begin.elapsed() / TIMED_PASSES
     };
     (0..TIMED).map(|_| once()).min()
+}
+
+/// Tries a uprobe on corewise's own code.
+pub fn try_uprobe() -> io::Result<()> {
+    let address = passed as fn() as usize as u64;
+    let mapping = Proc::own().own_mapping_at(address)?.ok_or(io::ErrorKind::NotFound)?;
+    let file = File::open(std::env::current_exe()?)?;
+    let tid = nix::unistd::gettid().as_raw() as u32;
+    Counter::open(tid, &file, address - mapping.start + mapping.offset).map(Counter::close)
 }
 
 #[inline(never)]

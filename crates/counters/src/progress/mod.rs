@@ -10,9 +10,9 @@
 //! often for more than a burst, because the program does something else, is no longer counted.
 //!
 //! Limits. x86-64; code in files only, so no code that a compiler makes at run time; a probe is passed by all
-//! threads of the process, though only one is counted. Needs root (or CAP_PERFMON and `perf_event_paranoid`
-//! of 1 at most): a uprobe is a breakpoint in the program's memory. If corewise is killed, the kernel removes
-//! its probes with its descriptors.
+//! threads of the process, though only one is counted. Needs root (CAP_SYS_ADMIN; CAP_PERFMON on older
+//! kernels): a uprobe is a breakpoint in the program's memory. If corewise is killed, the kernel removes its
+//! probes with its descriptors.
 
 mod counter;
 mod points;
@@ -86,8 +86,8 @@ pub enum MeterError {
     Watch(#[source] io::Error),
     /// No point can be counted.
     #[error(
-        "code cannot be probed: {0}; it takes root (or CAP_PERFMON and kernel.perf_event_paranoid of 1 at \
-         most) and a kernel with uprobes"
+        "code cannot be probed: {0}; it takes root (CAP_SYS_ADMIN; older kernels accept CAP_PERFMON) and a \
+         kernel with uprobes"
     )]
     Probe(#[source] io::Error),
 }
@@ -120,6 +120,11 @@ struct Last {
     run_ns: u64,
     wait_ns: u64,
     counts: Vec<u64>,
+}
+
+/// Returns whether points can be counted here, by trying it on corewise itself.
+pub fn try_out() -> Result<(), MeterError> {
+    counter::try_uprobe().map_err(MeterError::Probe)
 }
 
 impl Meter {

@@ -146,7 +146,10 @@ impl Snapshot {
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// The event was refused.
-    #[error("cpu-clock event of {target} on PE {pe} refused: {source} (see kernel.perf_event_paranoid)")]
+    #[error(
+        "cpu-clock event of {target} on PE {pe} refused: {source}; kernel.perf_event_paranoid of 2 or less \
+         or CAP_PERFMON would permit it"
+    )]
     Open {
         /// What was to be sampled.
         target: Target,

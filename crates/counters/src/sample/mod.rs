@@ -276,7 +276,8 @@ impl CounterSource for SampleSource {
             notes.push(format!("{} records lost: a ring buffer was full", self.state.lost));
         }
         if !self.events.with_kernel {
-            notes.push("samples in the kernel are not permitted and missing".into());
+            let remedy = "kernel.perf_event_paranoid of 1 or CAP_PERFMON would permit them";
+            notes.push(format!("samples in the kernel are not permitted and missing: {remedy}"));
         }
         notes
     }

@@ -28,7 +28,7 @@ pub fn how_to_get_build_id(elf: &ElfFile) -> &'static str {
     }
 }
 
-/// Record which way branches go, on any machine, and make profiles of it: for people and for compilers.
+/// Record which way branches go, and make profiles for people and compilers.
 #[derive(Debug, clap::Args)]
 pub struct Paths {
     #[command(subcommand)]

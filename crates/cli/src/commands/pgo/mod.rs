@@ -56,12 +56,13 @@ const BOLT: &str = "bolt";
 /// If the interval includes gains from here on, another measurement is worthwhile.
 const WORTH_MORE_ROUNDS: f64 = 0.02;
 
-/// Make a program faster by profile-guided optimisation: record it, rebuild it, measure, keep what is faster
+/// Make a program faster by profile-guided optimisation.
 ///
-/// Builds in this folder with your own build command; for clang, GCC, Go and Cargo. In the build
-/// command {cc} and {cxx} stand for clang, {flags} (clang), {gccflags}, {goflags}, {rustflags} and {ldflags}
-/// for options. It must rebuild everything each time (`make clean && make …`). If nothing is gained, the
-/// baseline stays; after Ctrl-C or an error the program is what it was before.
+/// Records it, rebuilds it, measures, and keeps what is faster. Builds in this folder with your own build
+/// command; for clang, GCC, Go and Cargo. In the build command {cc} and {cxx} stand for clang, {flags}
+/// (clang), {gccflags}, {goflags}, {rustflags} and {ldflags} for options. It must rebuild everything each
+/// time (`make clean && make …`). If nothing is gained, the baseline stays; after Ctrl-C or an error the
+/// program is what it was before.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Pgo {
