@@ -170,8 +170,8 @@ impl Engine {
     }
 
     /// Returns the time until the next observation. It is shorter while a process is being checked for
-    /// spinning, while the guard measures, and while the policy waits for a phase to last; and longer, however
-    /// urgent that is, while the own cost is above its limit.
+    /// spinning, while the guard measures, and while the policy waits for a phase to last; and longer,
+    /// however urgent that is, while the own cost is above its limit.
     pub fn interval(&self) -> Duration {
         if let Some(own_cost) = self.own_cost.filter(OwnCost::is_stretched) {
             return own_cost.interval(self.config.interval);

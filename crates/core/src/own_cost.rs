@@ -1,6 +1,6 @@
 //! How rarely to look, so that corewise's own cost keeps to a limit.
 //!
-//! Problem: who watches a whole machine for days must cost next to nothing, whatever runs there: thousands of
+//! Problem: a daemon that watches a whole machine for days must cost next to nothing, whatever runs there: thousands of
 //! short processes, thousands of threads. Approach: most of the cost is that of looks, so at twice the
 //! interval it is about half. The own CPU time of some intervals together ([`LOOKS`]) is compared with the
 //! limit. Above it, the interval doubles; when that of half the interval would be within it, too, it halves.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_rarer_says_why_and_leaves_events_alone_for_a_while() {
+    fn rarer_looks_have_a_reason_and_leave_events_alone_for_a_while() {
         let mut own_cost = OwnCost::new(DEFAULT);
         assert_eq!((own_cost.reason(), own_cost.rest(SECOND)), (None, Duration::ZERO));
         own_cost.take(Time(0), 0, SECOND, 2);

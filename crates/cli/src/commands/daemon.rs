@@ -14,7 +14,7 @@ use corewise_core::own_cost;
 use corewise_core::policy::{ByRule, Claims, SPREAD};
 use corewise_core::waits::Mitigations;
 use corewise_discovery::Extent;
-use corewise_rules::Applications;
+use corewise_rules::{Applications, Rules};
 use corewise_sys::environment;
 use corewise_sys::launch::Output;
 use log::LevelFilter;
@@ -90,46 +90,55 @@ impl MetricsOptions {
 }
 
 impl Daemon {
+    /// Returns the engine's parameters: by the rules, else by the options.
+    fn config(&self, rules: &Rules) -> EngineConfig {
+        let wanted = &rules.daemon;
+        // Where only some are guarded, the others say that they are not.
+        let is_any_guarded =
+            wanted.guard.unwrap_or(true) || rules.rules.iter().any(|rule| rule.settings.guard == Some(true));
+        let waits = wanted.waits.unwrap_or(Mitigations { spin: true, turns: true });
+        let config = self.policy.config();
+        EngineConfig {
+            claims: if actuators::may_change_weights() { Claims::Weights } else { Claims::Masks },
+            guard: (!self.dry_run && is_any_guarded).then(|| u64::from(std::process::id())),
+            mitigations: if self.dry_run { Mitigations::default() } else { waits },
+            own_cost: Some(self.own_cost / 100.0),
+            interval: wanted.interval.unwrap_or(config.interval),
+            ..config
+        }
+    }
+
     /// Runs until it is asked to end; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         daemon_log::begin(self.log_level);
         let metrics = self.metrics.checked()?;
-        let machine = Machine::of(self.machine)?;
+        let machine = Machine::of(self.machine.clone())?;
         let directories = match self.config_dir.is_empty() {
             true => rules_files::directories(),
-            false => self.config_dir,
+            false => self.config_dir.clone(),
         };
         let consents = Consents::read(directories, machine.topology()?.clone())?;
         let wanted = consents.rules().daemon.clone();
-        let policy = self.policy.policy_or(wanted.policy.unwrap_or_else(|| (&SPREAD).into()), &|_| {
-            Err("a daemon takes no policy that is a command; `corewise run` does".to_owned())
-        })?;
+        let policy =
+            self.policy.policy_or(wanted.policy.clone().unwrap_or_else(|| (&SPREAD).into()), &|_| {
+                Err("a daemon takes no policy that is a command; `corewise run` does".to_owned())
+            })?;
         if let Some(outer) = environment::outer_corewise() {
             bail!("inside `corewise run` (process {outer}), which places these threads: start it outside");
         }
-        let socket = self.socket.map_or_else(socket_of_user, Ok).map_err(|why| anyhow!(why))?;
-        let claims = if actuators::may_change_weights() { Claims::Weights } else { Claims::Masks };
+        let socket = self.socket.clone().map_or_else(socket_of_user, Ok).map_err(|why| anyhow!(why))?;
         let extent = match wanted.applications.unwrap_or_default() {
             Applications::Unit => Extent::Unit,
             Applications::Program => Extent::Program,
         };
-        // Where only some are guarded, the others say that they are not.
-        let is_any_guarded = wanted.guard.unwrap_or(true)
-            || consents.rules().rules.iter().any(|rule| rule.settings.guard == Some(true));
-        let guards = !self.dry_run && is_any_guarded;
-        let guard = guards.then(|| u64::from(std::process::id()));
-        let waits = wanted.waits.unwrap_or(Mitigations { spin: true, turns: true });
-        let mitigations = if self.dry_run { Mitigations::default() } else { waits };
-        let name = policy.name().to_owned();
-        let own_cost = Some(self.own_cost / 100.0);
-        let config = EngineConfig { claims, mitigations, guard, own_cost, ..self.policy.config() };
-        let interval = wanted.interval.unwrap_or(config.interval);
+        let config = self.config(consents.rules());
+        let (name, interval) = (policy.name().to_owned(), config.interval);
         let request = SessionRequest {
             command: Vec::new(),
             machine,
             policy: Box::new(ByRule::new(policy)),
             policy_keeper: None,
-            config: EngineConfig { interval, ..config },
+            config,
             counters: self.sources.counters,
             discovery: self.sources.discovery,
             applications: extent,
@@ -158,7 +167,7 @@ impl Daemon {
             let clients = Box::new(Clients::of(Rc::clone(&served))?);
             let mut interval = interval;
             Ok((clients as Box<_>, move |input: &Input, actions: &[_], engine: &Engine| {
-                tell_interval(&mut interval, input, engine);
+                log_interval(&mut interval, input, engine);
                 served.borrow_mut().take(input, actions, engine);
             }))
         })?;
@@ -167,14 +176,17 @@ impl Daemon {
     }
 }
 
-/// Says that the interval has changed because of what the daemon itself takes.
-fn tell_interval(told: &mut Duration, input: &Input, engine: &Engine) {
+/// Logs that the interval has changed because of what the daemon itself takes.
+fn log_interval(last: &mut Duration, input: &Input, engine: &Engine) {
     let is_look = input.observation().is_some();
-    if let Some(interval) = engine.own_interval().filter(|interval| is_look && interval != told) {
+    if let Some(interval) = engine.own_interval().filter(|interval| is_look && interval != last) {
         let why = engine.looks_rarer().unwrap_or_else(|| "the own cost leaves room again".to_owned());
         let seconds = interval.as_secs_f64();
-        log::warn!(corewise_event = "own_cost", corewise_interval = seconds; "looks every {seconds:.3} s: {why}");
-        *told = interval;
+        log::warn!(
+            corewise_event = "own_cost", corewise_interval = seconds;
+            "looks every {seconds:.3} s: {why}"
+        );
+        *last = interval;
     }
 }
 

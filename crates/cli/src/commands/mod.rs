@@ -114,7 +114,7 @@ pub struct OtherMachine {
 }
 
 /// This machine.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct ThisMachine {
     /// Schedule by how this machine behaves: a machine profile by `corewise calibrate`
     #[arg(long, value_name = "FILE", conflicts_with = "fpu_modules")]
@@ -130,7 +130,7 @@ pub struct ThisMachine {
 }
 
 /// What is known of a machine beside what it says itself.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct FpuModules {
     /// Which cores share an FPU, for machines where corewise does not know it (TOML, see docs/topo.md)
     #[arg(long, value_name = "FILE")]
