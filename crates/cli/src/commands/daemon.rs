@@ -77,7 +77,7 @@ struct MetricsOptions {
 }
 
 impl MetricsOptions {
-    fn checked(self) -> Result<MetricsTo> {
+    fn checked(&self) -> Result<MetricsTo> {
         if let Some(address) = self.address.filter(|address| !address.ip().is_loopback() && !self.public) {
             bail!(
                 "other machines may reach {address}, and metrics have no password: `--metrics 127.0.0.1:{}` \
@@ -85,7 +85,7 @@ impl MetricsOptions {
                 address.port()
             );
         }
-        Ok(MetricsTo { address: self.address, file: self.file })
+        Ok(MetricsTo { address: self.address, file: self.file.clone() })
     }
 }
 
