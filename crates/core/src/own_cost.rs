@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_rarer_says_why_and_leaves_events_alone_for_a_while() {
+    fn rarer_looks_have_a_reason_and_leave_events_alone_for_a_while() {
         let mut own_cost = OwnCost::new(DEFAULT);
         assert_eq!((own_cost.reason(), own_cost.rest(SECOND)), (None, Duration::ZERO));
         own_cost.take(Time(0), 0, SECOND, 2);

@@ -80,7 +80,7 @@ pub struct Bpf {
     text: Vec<u8>,
 }
 
-/// Returns whether BPF may be used, as far as this can be told without loading anything.
+/// Returns whether BPF may be used, as far as this can be known without loading anything.
 pub fn seems_permitted() -> bool {
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
     let effective = privileged::effective(&Proc::own());
