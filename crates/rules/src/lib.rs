@@ -1,7 +1,7 @@
 //! Rules: how corewise's daemon treats which running programs.
 //!
 //! **Problem.** A daemon sees every program of a machine, and some need other treatment than the rest: one
-//! must be left alone, one may use the slow PEs only. The author of such rules wants to know what applies to a
+//! must be left alone, one may use the slow PEs only. Their author wants to know what applies to a
 //! process and why, and must not lose a working configuration by a typing error.
 //!
 //! **Approach.** Files of TOML hold rules. A rule has conditions on the [facts](Facts) of a process and

@@ -1,7 +1,7 @@
 //! What the daemon answers: the interface `org.corewise.Daemon`, and the one that every varlink service has.
 //!
-//! A client sees the processes of its own user, root sees all. The owner of a process is read at every call, as
-//! process IDs are used again.
+//! A client sees the processes of its own user, root sees all. The owner of a process is read at every
+//! call, as process IDs are used again.
 
 use super::Known;
 use super::replies::{NAME, Owners, SERVICE, failure, invalid, not_permitted, thread, without_unknown};
