@@ -198,7 +198,7 @@ pub struct Names {
     functions: Vec<(u64, u64, Role)>,
     /// Addresses as linked of the linker's slots, in order.
     slots: Vec<(u64, Role)>,
-    gives_way: bool,
+    yields: bool,
 }
 
 impl Names {
@@ -235,13 +235,13 @@ impl Names {
         names.functions.sort_unstable_by_key(|&(start, ..)| start);
         names.functions.dedup_by_key(|&mut (start, ..)| start);
         names.slots = slots(&object);
-        names.gives_way = exports_one_of(&content, &object, &[YIELDS]);
+        names.yields = exports_one_of(&content, &object, &[YIELDS]);
         names
     }
 
     /// Whether it is a runtime whose idle threads yield while they spin.
-    pub fn gives_way(&self) -> bool {
-        self.gives_way
+    pub fn yields(&self) -> bool {
+        self.yields
     }
 
     fn offset(&self, address: u64) -> Option<u64> {

@@ -7,7 +7,7 @@
 //! compiler at run time: [`CodeStore::begin_epoch`] makes every process's kept pages be compared with its
 //! memory before they are used again, and a difference discards all that is kept of that process.
 //!
-//! Whoever watches a machine for days meets ever more code, so what is kept has one budget in bytes
+//! A daemon that watches a machine for days meets ever more code, so what is kept has one budget in bytes
 //! ([`KEPT_BYTES`]). Where an epoch begins above it, the pages that were not used since the last time go
 //! (the clock algorithm: F. Corbató, "A paging experiment with the Multics system", MIT Project MAC, 1968),
 //! and with its last page a file is closed. Limit: what one epoch reads comes on top of the budget.
@@ -447,10 +447,10 @@ impl<'a, D: Decoder> CodeView<'a, D> {
             && bytes.is_some_and(|(bytes, filled)| bytes[..filled].starts_with(&YIELD))
     }
 
-    /// Whether code is of a file that says by what it exports that its idle threads give way.
-    pub fn gives_way(&mut self, address: u64) -> bool {
+    /// Whether code is of a file whose exports say that its idle threads yield.
+    pub fn yields(&mut self, address: u64) -> bool {
         let file = self.mapping(address).and_then(|(_, file)| file);
-        file.is_some_and(|file| self.store.files[file].names().gives_way())
+        file.is_some_and(|file| self.store.files[file].names().yields())
     }
 
     /// The mapping and whether its file can be read: where code may be emulated and recorded.

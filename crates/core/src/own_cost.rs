@@ -1,11 +1,11 @@
 //! How rarely to look, so that corewise's own cost keeps to a limit.
 //!
-//! Problem: a daemon that watches a whole machine for days must cost next to nothing, whatever runs there: thousands of
-//! short processes, thousands of threads. Approach: most of the cost is that of looks, so at twice the
-//! interval it is about half. The own CPU time of some intervals together ([`LOOKS`]) is compared with the
-//! limit. Above it, the interval doubles; when that of half the interval would be within it, too, it halves.
-//! Then it is measured anew. Source: multiplicative increase and decrease, as in the binary exponential
-//! backoff of Metcalfe and Boggs (see [`crate::backoff`]).
+//! Problem: a daemon that watches a whole machine for days must cost next to nothing, whatever runs there:
+//! thousands of short processes, thousands of threads. Approach: nearly all of the cost is that of looks, so
+//! at twice the interval it is at most about half. The own CPU time of some intervals together ([`LOOKS`]) is
+//! compared with the limit. Above it, the interval doubles; when that of half the interval would be within
+//! it, too, the interval halves. After each change it is measured anew. Source: multiplicative increase and
+//! decrease, as in the binary exponential backoff of Metcalfe and Boggs (see [`crate::backoff`]).
 //!
 //! Limits: what does not depend on looks is not limited by this. The interval grows to [`STRETCH_MAX`] times
 //! its length at most: beyond, most programs would have ended before they are placed, and what the kernel

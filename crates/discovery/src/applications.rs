@@ -265,7 +265,7 @@ impl Applications {
         self.known.values().filter_map(|known| known.program.clone()).collect()
     }
 
-    /// Returns what could not be told apart, in words.
+    /// Returns which programs could not be distinguished, in words.
     pub fn note(&self) -> Option<String> {
         (self.refused > 0).then(|| {
             format!(
@@ -394,7 +394,7 @@ mod tests {
             |by: u32, name: &str, pid| applications.executed(&proc, AppId(by), name, pid, now).0;
         assert_eq!(executed(0, "sh", 7), 2);
         assert_eq!((executed(2, "make", 7), executed(2, "cc", 8)), (2, 2), "whatever runs there");
-        assert_eq!(executed(0, "sh", 8), 2, "whoever has executed it");
+        assert_eq!(executed(0, "sh", 8), 2, "whatever has executed it");
         assert_eq!((executed(0, "sh", 9), executed(1, "cc", 9)), (3, 1), "a root is its own unit");
         assert_eq!((executed(0, "sh", 10), executed(4, "make", 10)), (4, 5));
         assert_eq!((executed(2, "sh", 10), executed(0, "cc", 11)), (6, 7), "it has left the service");

@@ -32,8 +32,8 @@ pub(super) struct RawApp {
     pub runnable_thread_ns: u64,
     pub active_ns: u64,
     pub sequential_ns: u64,
-    told: u64,
-    pub told_runnable: u32,
+    reported: u64,
+    pub reported_runnable: u32,
     asked: u32,
     pub runnable_max: u32,
     pub changes: u32,
@@ -180,8 +180,8 @@ impl Apps {
             runnable_thread_ns: 0,
             active_ns: 0,
             sequential_ns: 0,
-            told: 0,
-            told_runnable: 0,
+            reported: 0,
+            reported_runnable: 0,
             asked,
             runnable_max: 0,
             changes,
@@ -218,8 +218,8 @@ impl Apps {
         // SAFETY: as above. The kernel may write both words concurrently, and either value is valid: a report
         // that is too early or too late only leads to an additional read.
         unsafe {
-            addr_of_mut!((*place).told_runnable).write_volatile(count);
-            addr_of_mut!((*place).told).write_volatile(at);
+            addr_of_mut!((*place).reported_runnable).write_volatile(count);
+            addr_of_mut!((*place).reported).write_volatile(at);
         }
     }
 
@@ -272,7 +272,7 @@ impl Apps {
 
     /// Returns one of the words at the beginning of an entry, by its offset in bytes.
     fn word(&self, index: u32, offset: usize) -> &AtomicU64 {
-        assert!(offset < offset_of!(RawApp, told) && offset.is_multiple_of(size_of::<u64>()));
+        assert!(offset < offset_of!(RawApp, reported) && offset.is_multiple_of(size_of::<u64>()));
         // SAFETY: the address is that of a word of the entry, aligned and within the mapping, which others
         // change by atomic operations, too, as the kernel does.
         unsafe { AtomicU64::from_ptr(self.place(index).byte_add(offset).cast()) }

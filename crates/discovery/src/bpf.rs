@@ -86,7 +86,7 @@ pub fn may_load(capabilities: u64) -> bool {
     capabilities & privileged::SYS_ADMIN != 0 || capabilities & both == both
 }
 
-/// Returns whether BPF may be used, as far as this can be told without loading anything.
+/// Returns whether BPF may be used, as far as this can be known without loading anything.
 pub fn seems_permitted() -> bool {
     may_load(privileged::effective(&Proc::own())) && bpf::knows_our_process_ids()
 }

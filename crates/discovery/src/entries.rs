@@ -259,7 +259,7 @@ impl Entries {
         let _ = self.free.update(&[], &index.to_ne_bytes(), MapFlags::ANY);
     }
 
-    /// Gives back the entries of programs of which nobody was told, as notices were lost. All threads that
+    /// Gives back the entries of programs that were never reported, as notices were lost. All threads that
     /// live are known.
     pub fn find_lost(&mut self) {
         let before = monotonic_ns().saturating_sub(RESTS.as_nanos() as u64);
@@ -387,7 +387,7 @@ impl Entries {
             let is_new = runnable != counted.reported;
             // Even if the count equals the last report, the kernel must learn of it, as it has reported
             // another one.
-            if is_new || raw.told_runnable != count {
+            if is_new || raw.reported_runnable != count {
                 (counted.reported, counted.reported_at) = (runnable, Some(now));
                 self.apps.note_reported(counted.main, count, now_ns);
             }

@@ -1,7 +1,7 @@
-//! Threads that run with the mask of a bound thread, told by the BPF programs before they run.
+//! Threads that run with the mask of a bound thread, reported by the BPF programs before they run.
 //!
-//! Whoever binds threads enters them here with two numbers for its own use (which mask it has set, and which
-//! one is to be restored), and waits in a thread of its own for those that inherit the mask.
+//! The process that binds threads enters them here with two numbers for its own use (which mask it has set,
+//! and which one is to be restored), and waits in a thread of its own for those that inherit the mask.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBufferBuilder};
 use std::io;

@@ -192,8 +192,8 @@ pub trait Discovery: Send {
     /// Returns the integrals of an application's runnable threads so far.
     fn parallelism(&mut self, app: AppId) -> Parallelism;
 
-    /// Returns the applications that are no roots: programs that were executed, as far as they are told
-    /// apart. One that has ended stays until its place is needed.
+    /// Returns the applications that are no roots: programs that were executed, as far as they are
+    /// distinguished. One that has ended stays until its place is needed.
     fn programs(&mut self) -> Vec<ExecutedProgram> {
         Vec::new()
     }

@@ -2,7 +2,7 @@
 //!
 //! Problem: a daemon follows what runs when it begins, and what that starts. Another login of its user, or a
 //! shell that a container's manager starts inside, descends from neither, and a user may name a process
-//! later. Approach: all of these belong to one root (`Root::Others`). Who comes from elsewhere is found by a
+//! later. Approach: all of these belong to one root (`Root::Others`). What comes from elsewhere is found by a
 //! rare look at the processes that are not followed, as the kernel tells nobody. It is left out while the
 //! machine creates no process, and the kernel's link to the program of each, which only those may read who
 //! may look into it, leaves few to be read further.
@@ -34,7 +34,7 @@ pub(super) struct Others {
 }
 
 impl Others {
-    /// Those of this application, if there is one; with `all` they are looked for. Who runs now is no news.
+    /// Those of this application, if there is one; with `all` they are looked for. What runs now is no news.
     pub fn new(proc: Proc, root: Option<(AppId, bool)>, excluded: Vec<u32>) -> Others {
         let (app, all) = (root.map(|(app, _)| app), root.is_some_and(|(_, all)| all));
         Others { last_created: proc.last_created(), proc, excluded, app, all, looked_at: Instant::now() }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_followed_is_found_when_a_look_is_due_and_something_was_created() {
+    fn other_processes_are_found_when_a_look_is_due_and_something_was_created() {
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let mut others = others(true);
         assert_eq!(others.look(|_| false).unwrap(), HashMap::new(), "it is not due");

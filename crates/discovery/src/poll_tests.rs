@@ -26,7 +26,7 @@ impl Fixture {
         self.root.path().join(format!("{pid}/task/{tid}"))
     }
 
-    /// `what` is the name and the state. It starts at tick `tid`, so that an id used twice can be told.
+    /// `what` is the name and the state. It starts at tick `tid`, so that two threads of one id differ.
     fn thread(&self, pid: u32, tid: u32, parent: u32, what: &str) {
         self.thread_of(pid, tid, parent, what, u64::from(tid), 0);
     }
@@ -126,7 +126,7 @@ fn reported(fixture: &mut Fixture, poll: &mut Poll, ms: u64) -> Vec<(u32, u32, O
 }
 
 #[test]
-fn changes_of_tlp_are_reported_once_to_whoever_asks() {
+fn changes_of_tlp_are_reported_once_if_asked_for() {
     let mut fixture = Fixture::new();
     fixture.thread(30, 30, PARENT, "app R");
     fixture.thread(30, 31, PARENT, "worker R");
@@ -192,7 +192,7 @@ fn nothing_is_listed_while_nothing_was_created() {
     fixture.created(31);
     assert_eq!(fixture.poll_after(&mut poll, 5), [31]);
     fixture.thread(30, 32, PARENT, "worker S");
-    assert_eq!(fixture.poll_after(&mut poll, 1000), [32], "now and then it is listed all the same");
+    assert_eq!(fixture.poll_after(&mut poll, 1000), [32], "now and then it is listed nevertheless");
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn running_processes_are_followed_with_what_descends_from_them_and_from_then_on(
 }
 
 #[test]
-fn who_comes_into_a_control_group_is_followed_from_then_on_and_what_it_starts_from_the_start() {
+fn a_process_is_followed_from_its_entry_into_a_control_group_and_its_children_from_their_start() {
     let mut fixture = Fixture::new();
     let groups = tempfile::tempdir().unwrap();
     fs::create_dir(groups.path().join("inner")).unwrap();

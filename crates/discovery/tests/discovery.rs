@@ -2,7 +2,7 @@
 //!
 //! The programs are this test binary itself, started again with a scenario's name in the environment (see
 //! [`scenario`]). Between it and us stands a supervisor, in corewise's place: a child subreaper that starts
-//! the program when told, so that the source is open by then. Without the privilege for BPF only polling is
+//! the program on command, so that the source is open by then. Without the privilege for BPF only polling is
 //! tested.
 
 use corewise_core::ids::AppId;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const SCENARIO: &str = "COREWISE_TEST_SCENARIO";
 const SUPERVISE: &str = "COREWISE_TEST_SUPERVISE";
 
-/// A scenario under way, and all that its source has told.
+/// A scenario under way, and all that its source has reported.
 struct Live {
     supervisor: Child,
     source: Box<dyn Discovery>,
@@ -95,8 +95,8 @@ impl Live {
         }
     }
 
-    /// Looks only when the source wakes or wants it, until it tells of such runnable threads.
-    fn until_told(&mut self, what: &str, condition: impl Fn(&RunnableThreads) -> bool) {
+    /// Looks only when the source wakes or wants it, until it reports such runnable threads.
+    fn until_reported(&mut self, what: &str, condition: impl Fn(&RunnableThreads) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let news = self.source.refresh().unwrap();
@@ -105,7 +105,7 @@ impl Live {
                 return;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "never told {what}");
+            assert!(!left.is_zero(), "never reported {what}");
             let nap = self.source.refresh_within().map_or(left, |within| within.min(left));
             let fds = self.source.wake_fds();
             let mut fds: Vec<_> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
@@ -387,7 +387,7 @@ fn a_tree_with_threads_exec_and_a_daemon_is_followed() {
 }
 
 #[test]
-fn changes_of_the_number_of_runnable_threads_are_reported_to_whoever_asks() {
+fn changes_of_the_number_of_runnable_threads_are_reported_if_asked_for() {
     with_both("alternation", |live| {
         live.until("both are there", |live| {
             live.alive_named("scenario") == 1 && live.alive_named("helper") == 1
@@ -405,7 +405,7 @@ fn changes_of_the_number_of_runnable_threads_are_reported_to_whoever_asks() {
 }
 
 #[test]
-fn a_change_after_one_that_was_too_short_to_be_seen_wakes_whoever_asks() {
+fn a_change_after_one_that_was_too_short_to_be_seen_wakes_a_waiting_thread() {
     with(&[Choice::Bpf], "dips", |live| {
         live.until("both are there", |live| {
             live.alive_named("scenario") == 1 && live.alive_named("helper") == 1
@@ -413,9 +413,9 @@ fn a_change_after_one_that_was_too_short_to_be_seen_wakes_whoever_asks() {
         let first = live.alive.iter().find(|thread| &*thread.name == "scenario").unwrap().id();
         live.source.report_tlp();
         for _ in 0..20 {
-            live.until_told("that one rests", |runnable| runnable.only == Some(first));
+            live.until_reported("that one rests", |runnable| runnable.only == Some(first));
             live.supervisor.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
-            live.until_told("that both are runnable", |runnable| runnable.count == 2);
+            live.until_reported("that both are runnable", |runnable| runnable.count == 2);
         }
     });
 }
@@ -430,7 +430,7 @@ fn bpf_follows_what_has_begun_before_it() {
         live.until("all are there", all);
         if live.change_over_to_bpf() {
             live.until("all are there by BPF", all);
-            // Of nobody it is unknown who has started him, and the daemon is the supervisor's child by now.
+            // The creator of every thread is known, and the daemon is the supervisor's child by now.
             assert!(live.appeared.iter().all(|thread| thread.creator_tid.is_some()));
             let daemon = live.alive.iter().find(|thread| &*thread.name == "tail").unwrap().tid;
             let daemon = live.appeared.iter().find(|thread| thread.tid == daemon).unwrap();
@@ -456,7 +456,7 @@ fn switches_that_are_too_many_are_estimated() {
     with(&[Choice::Bpf], "handover", |live| {
         live.until("they are too many", |live| !live.parallelism.exact);
         live.say("late");
-        live.until("its end is told", |live| live.ended.iter().any(|thread| &*thread.name == "late"));
+        live.until("its end is reported", |live| live.ended.iter().any(|thread| &*thread.name == "late"));
         let late = live.ended.iter().find(|thread| &*thread.name == "late").unwrap();
         assert!(late.cpu_ns > 0 && late.runnable_ns.unwrap() >= late.cpu_ns, "{late:?}");
         live.say("rest");
@@ -472,7 +472,7 @@ fn switches_that_are_too_many_are_estimated() {
         let before = live.parallelism.runnable_thread_ns;
         live.ended.retain(|thread| &*thread.name != "late");
         live.say("late");
-        live.until("its end is told", |live| live.ended.iter().any(|thread| &*thread.name == "late"));
+        live.until("its end is reported", |live| live.ended.iter().any(|thread| &*thread.name == "late"));
         let late = live.ended.iter().find(|thread| &*thread.name == "late").unwrap().runnable_ns.unwrap();
         let counted = (live.parallelism.runnable_thread_ns - before) as f64 / late as f64;
         assert!((0.9..2.0).contains(&counted), "{counted}: {late} {:?}", live.parallelism);
@@ -553,7 +553,7 @@ fn the_sequential_share_of_a_program_is_its_own_by_its_own_clock() {
 #[test]
 fn a_thread_that_calls_exec_takes_over_the_leaders_id() {
     with_both("exec from a thread", |live| {
-        // Who reads `/proc` amid the exec can see the new name beside the old ID.
+        // A reader of `/proc` amid the exec can see the new name beside the old ID.
         live.until("exec", |live| match &live.alive[..] {
             [sleeper] => &*sleeper.name == "sleep" && sleeper.tid == sleeper.pid,
             _ => false,

@@ -46,7 +46,7 @@ fn burn_for(time: Duration) {
     }
 }
 
-/// A shell script below a shell that stands in corewise's place, and what its source has told.
+/// A shell script below a shell that stands in corewise's place, and what its source has reported.
 struct Live {
     supervisor: Child,
     source: Box<dyn Discovery>,

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_wakes_whoever_waits_for_it() {
+    fn the_result_wakes_the_waiting_thread() {
         let mut deferred = deferred(|_| Err("refused".to_owned()));
         assert!(deferred.wake_fd().is_none());
         deferred.begin().unwrap();

@@ -181,7 +181,7 @@ fn observed(world: &mut LiveWorld) -> Vec<(ThreadId, bool)> {
 /// The first source knows threads 1 and 2. While the second one is prepared, 2 ends, 3 begins, and 4 begins
 /// and ends. Thread 1 ends later.
 #[test]
-fn sources_are_replaced_and_threads_stay_who_they_are() {
+fn threads_keep_their_identity_when_sources_are_replaced() {
     let appeared = |threads: &[NewThread]| News { appeared: threads.to_vec(), ..News::default() };
     let light = Scripted::new("light", vec![appeared(&[thread(1, 10), thread(2, 20)])]);
     let watched = Arc::new(Mutex::new(Vec::new()));

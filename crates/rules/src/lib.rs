@@ -1,7 +1,7 @@
 //! Rules: how corewise's daemon treats which running programs.
 //!
 //! **Problem.** A daemon sees every program of a machine, and some need other treatment than the rest: one
-//! must be left alone, one may use the slow PEs only. Who writes that down wants to know what applies to a
+//! must be left alone, one may use the slow PEs only. Their author wants to know what applies to a
 //! process and why, and must not lose a working configuration by a typing error.
 //!
 //! **Approach.** Files of TOML hold rules. A rule has conditions on the [facts](Facts) of a process and
@@ -10,8 +10,8 @@
 //! 1. *The first that says something wins*: the first rule that matches decides alone, and so does the first
 //!    file that sets a key of `[daemon]`. So one reads from the top until it fits, and never has to merge.
 //!    This is ssh_config(5)'s principle; in udev and systemd the last one wins.
-//! 2. *All or nothing*: [`Rules::read`] returns the rules of all files, or every error of all files. Whoever
-//!    reads them anew replaces the old ones only by whole new ones.
+//! 2. *All or nothing*: [`Rules::read`] returns the rules of all files, or every error of all files. A
+//!    caller that reads them anew replaces the old ones only by whole new ones.
 //!
 //! Files are ordered by their names (`rules.toml`, then those of `rules.d`), and a file replaces one of the
 //! same name in a less important directory, as systemd's and udev's do: so an administrator changes or

@@ -118,7 +118,7 @@ fn a_rule_matches_if_all_conditions_hold() {
 }
 
 #[test]
-fn the_first_condition_that_does_not_hold_is_told() {
+fn a_mismatch_names_the_first_condition_that_does_not_hold() {
     let rules =
         sound("[[rule]]\nname = 'a'\nmatch = { user = 'alice', exe = ['/opt/*', 'java'], build-id = 'a' }");
     let mismatch = |facts: &Facts| rules.rules[0].mismatch(facts).map(|mismatch| mismatch.to_string());
@@ -130,7 +130,7 @@ fn the_first_condition_that_does_not_hold_is_told() {
 }
 
 #[test]
-fn a_verdict_says_who_is_watched_and_how() {
+fn a_verdict_says_whether_and_how_a_process_is_watched() {
     let rule = "[[rule]]\nname = 'a'\nmatch.user = 'alice'\n";
     for (daemon, settings, watched, waits) in [
         ("", "", true, None),
@@ -164,7 +164,7 @@ fn the_first_file_that_sets_a_key_of_the_daemon_wins() {
 }
 
 #[test]
-fn a_key_in_the_wrong_place_or_with_a_typing_error_is_told_its_right_one() {
+fn the_error_for_a_wrong_key_names_the_right_one_or_its_place() {
     check(
         "[deamon]",
         "1:2: a file of rules has no key `deamon`; the nearest is `daemon`; it has daemon, rule",
@@ -202,7 +202,7 @@ fn a_key_in_the_wrong_place_or_with_a_typing_error_is_told_its_right_one() {
 }
 
 #[test]
-fn a_value_of_another_type_is_told() {
+fn a_value_of_another_type_is_an_error() {
     check("daemon = 1", "1:10: `daemon` is a number: write [daemon] above its keys");
     check("[rule]\nname = 'a'", "1:1: `rule` is a table: write [[rule]] above the keys of each rule");
     check("rule = [1979-05-27]", "1:9: `rule` is a date: write [[rule]] above the keys of each rule");
@@ -223,7 +223,7 @@ fn a_value_of_another_type_is_told() {
 }
 
 #[test]
-fn a_value_without_a_meaning_is_told() {
+fn a_value_without_a_meaning_is_an_error() {
     let head = "[[rule]]\nname = 'a'\nmatch.user = 'x'\n";
     check(&format!("{head}waits = 'spinn'"), "4:9: `waits` cannot be `spinn`: write off|spin|turns|auto");
     check("[daemon]\nwatch = 'some'", "2:9: `watch` cannot be `some`: write all|matched");
@@ -262,7 +262,7 @@ fn a_value_without_a_meaning_is_told() {
 }
 
 #[test]
-fn a_rule_without_what_it_needs_is_told() {
+fn a_rule_without_what_it_needs_is_an_error() {
     check(
         "[[rule]]\nmatch.exe = 'x'",
         "1:1: this rule has no `name`: write name = \"…\", by which messages call it",
@@ -283,7 +283,7 @@ fn a_rule_without_what_it_needs_is_told() {
 }
 
 #[test]
-fn settings_that_contradict_each_other_are_told() {
+fn settings_that_contradict_each_other_are_an_error() {
     let head = "[[rule]]\nname = 'a'\nmatch.user = 'x'\n";
     check(
         &format!("{head}pes = '0'\nkinds = 'slow'"),
@@ -303,7 +303,7 @@ fn settings_that_contradict_each_other_are_told() {
 }
 
 #[test]
-fn rules_of_one_name_are_told_across_files() {
+fn two_rules_of_one_name_are_an_error_even_in_two_files() {
     let rule = "[[rule]]\nname = 'a'\nmatch.user = 'x'\n";
     let errors = read(&[("1", rule), ("2", &format!("\n{rule}")), ("3", rule)]).unwrap_err().to_string();
     let expected = "the rules have 2 errors:\n2:2:1: another rule is called `a`, too (1:1:1): rename one \
@@ -312,14 +312,14 @@ fn rules_of_one_name_are_told_across_files() {
 }
 
 #[test]
-fn what_is_no_text_or_no_toml_is_told_with_its_place() {
+fn the_error_for_a_file_that_is_no_text_or_no_toml_names_the_place() {
     let file = |content: io::Result<Vec<u8>>| SourceFile { path: "/etc/r".into(), content };
-    let told = |content| Rules::read(&[file(content)]).unwrap_err().to_string();
+    let error = |content| Rules::read(&[file(content)]).unwrap_err().to_string();
     assert_eq!(
-        told(Ok(b"# \xc3\xa9\n# \xff\n".to_vec())),
+        error(Ok(b"# \xc3\xa9\n# \xff\n".to_vec())),
         "/etc/r:2:3: the byte 0xff is not UTF-8: save the file as UTF-8"
     );
-    assert_eq!(told(Err(io::Error::other("it is gone"))), "/etc/r: cannot read it: it is gone");
+    assert_eq!(error(Err(io::Error::other("it is gone"))), "/etc/r: cannot read it: it is gone");
     let syntax = wrong("[daemon]\nwatch = all\n");
     assert!(syntax[0].starts_with("2:9: this is not TOML: "), "{syntax:?}");
     assert_eq!(syntax.len(), 1, "{syntax:?}");
@@ -331,7 +331,7 @@ fn what_is_no_text_or_no_toml_is_told_with_its_place() {
 }
 
 #[test]
-fn all_errors_of_all_files_are_told_in_their_order() {
+fn all_errors_of_all_files_are_reported_in_their_order() {
     let bad = "[[rule]]\nname = 'a'\nkinds = 'big'\nmatch = { usr = 'x', exe = 1 }\n[daemon]\nguard = 'of'\n";
     let unreadable = SourceFile { path: "2".into(), content: Err(io::ErrorKind::PermissionDenied.into()) };
     let file = |path: &str| SourceFile { path: path.into(), content: Ok(bad.as_bytes().to_vec()) };

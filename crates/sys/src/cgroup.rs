@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_or_container_is_no_program_of_a_session() {
+    fn a_service_or_container_is_distinguished_from_programs_of_a_session() {
         let id = "0123456789abcdef".repeat(4);
         let with_id = |path: &str| path.replace("ID", &id);
         for (path, expected) in [

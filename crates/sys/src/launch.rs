@@ -283,7 +283,7 @@ impl Launch {
         Ok(Running { pid: self.create()?.start(&name)?, ended: None })
     }
 
-    /// Becomes it: this process executes it, as if the caller of corewise had. Returns only the reason why
+    /// Becomes it: this process executes it, as if the parent of corewise had. Returns only the reason why
     /// that is not possible.
     pub fn become_it(self) -> LaunchError {
         let (words, environment) = (pointers(&self.words), pointers(&self.environment));

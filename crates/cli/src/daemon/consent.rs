@@ -60,7 +60,7 @@ impl Found {
     }
 }
 
-/// The rules and names of programs of which the log has been told that one applies to the other.
+/// Pairs of a rule and a program's name: the log already says that the rule applies to the program.
 type Said = HashSet<(String, String)>;
 
 /// The number of these: a machine may run any number of programs.

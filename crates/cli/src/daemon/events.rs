@@ -1,7 +1,7 @@
-//! What the daemon has done lately, for those who want to be told as it happens.
+//! What the daemon has done lately, for clients that want to know it as it happens.
 //!
-//! An event is a fact, not a plan: it is told when the outcome of a change is known. It belongs to the user
-//! of its process at that moment, as process IDs are used again.
+//! An event is a fact, not a plan: it is reported when the outcome of a change is known. It belongs to the
+//! user of its process at that moment, as process IDs are used again.
 
 use super::socket::Peer;
 use corewise_core::plan::{Change, Outcome, OutcomeKind};
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 use varlink::Reply;
 
-/// The number of events that are kept for those who ask later.
+/// The number of events that are kept for clients that ask later.
 const KEPT_MAX: usize = 256;
 
 /// An event, and whose it is.
@@ -20,44 +20,45 @@ const KEPT_MAX: usize = 256;
 pub struct Event {
     /// The user whose process it is about; `None`: root's alone.
     uid: Option<u32>,
-    told: Value,
+    content: Value,
 }
 
 /// The latest events.
 #[derive(Debug, Default)]
 pub struct Events {
     kept: VecDeque<Event>,
-    /// Those that were not told yet.
+    /// Those that were not reported yet.
     news: Vec<Event>,
     /// What the guards had found before.
     findings: Vec<String>,
 }
 
 impl Event {
-    fn new(uid: Option<u32>, what: &str, mut told: Value) -> Event {
+    fn new(uid: Option<u32>, what: &str, mut content: Value) -> Event {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        told["what"] = what.into();
-        told["time"] = now.as_secs_f64().into();
-        Event { uid, told }
+        content["what"] = what.into();
+        content["time"] = now.as_secs_f64().into();
+        Event { uid, content }
     }
 
-    fn is_told(&self, peer: Peer) -> bool {
+    fn concerns(&self, peer: Peer) -> bool {
         peer.uid == 0 || self.uid == Some(peer.uid)
     }
 }
 
-/// Returns the events of these that a peer is told, as a reply; `None` if there are none.
+/// Returns the events of these that concern a peer, as a reply; `None` if there are none.
 pub fn reply<'a>(events: impl IntoIterator<Item = &'a Event>, peer: Peer, continues: bool) -> Option<Reply> {
-    let told = events.into_iter().filter(|event| event.is_told(peer)).map(|event| event.told.clone());
-    let told: Vec<Value> = told.collect();
-    let parameters = Some(json!({"events": told}));
-    (!told.is_empty()).then_some(Reply { continues: continues.then_some(true), error: None, parameters })
+    let events = events.into_iter().filter(|event| event.concerns(peer)).map(|event| event.content.clone());
+    let events: Vec<Value> = events.collect();
+    let is_any = !events.is_empty();
+    let parameters = Some(json!({"events": events}));
+    is_any.then_some(Reply { continues: continues.then_some(true), error: None, parameters })
 }
 
 impl Events {
     /// Something happened to a process.
-    pub fn add_of_process(&mut self, pid: u32, what: &str, told: Value) {
-        self.add(Event::new(Proc::own().owner(pid).ok(), what, told));
+    pub fn add_of_process(&mut self, pid: u32, what: &str, content: Value) {
+        self.add(Event::new(Proc::own().owner(pid).ok(), what, content));
     }
 
     /// Something happened to the daemon itself.
@@ -77,14 +78,14 @@ impl Events {
             let mut decided = thread.decisions.iter().rev();
             let reason = decided.find(|decided| decided.change == outcome.change).map(|found| &found.reason);
             let (what, text) = words(&outcome.change);
-            let told = json!({
+            let content = json!({
                 "pid": thread.pid,
                 "tid": outcome.thread.tid,
                 "name": thread.name,
                 "text": text,
                 "reason": reason.map_or("", |reason| &**reason),
             });
-            self.add_of_process(thread.pid, what, told);
+            self.add_of_process(thread.pid, what, content);
         }
         for finding in &top.policy.findings {
             if !self.findings.contains(finding) {
@@ -94,12 +95,13 @@ impl Events {
         self.findings.clone_from(&top.policy.findings);
     }
 
-    /// Returns the latest that were told.
+    /// Returns the latest that were reported.
     pub fn kept(&self) -> impl Iterator<Item = &Event> {
         self.kept.iter()
     }
 
-    /// Returns those since the last call, to be told now. Who asks later finds them among the others.
+    /// Returns those since the last call, to be reported now. A client that asks later finds them in
+    /// [`Events::kept`].
     pub fn take_news(&mut self) -> Vec<Event> {
         let news = std::mem::take(&mut self.news);
         self.kept.extend(news.iter().cloned());
@@ -124,14 +126,14 @@ mod tests {
     use corewise_core::plan::{Setting, SettingKind};
 
     #[test]
-    fn users_are_told_of_their_processes_and_the_oldest_events_are_forgotten() {
+    fn users_see_events_of_their_processes_and_the_oldest_are_forgotten() {
         let mut events = Events::default();
         let uid = nix::unistd::geteuid().as_raw();
         for number in 0..2 * KEPT_MAX {
             events.add_of_process(std::process::id(), "placed", json!({"text": number.to_string()}));
         }
         events.add_of_process(u32::MAX, "placed", json!({"text": "of nobody"}));
-        assert_eq!(events.kept().count(), 0, "they are told first");
+        assert_eq!(events.kept().count(), 0, "they are news first");
         assert_eq!(events.take_news().len(), 2 * KEPT_MAX + 1);
         assert_eq!((events.kept().count(), events.take_news().len()), (KEPT_MAX, 0));
         let count = |uid| {

@@ -20,8 +20,8 @@ struct Named {
 pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let Ok(Named { pid }) = serde_json::from_value(parameters) else { return invalid("pid") };
     let top = &known.top;
-    let are_told = Owners::default().are_told(peer, pid);
-    let threads: Vec<_> = top.threads.iter().filter(|(_, of)| of.pid == pid && are_told).collect();
+    let may_see = Owners::default().may_see(peer, pid);
+    let threads: Vec<_> = top.threads.iter().filter(|(_, of)| of.pid == pid && may_see).collect();
     let Some((_, first)) = threads.first() else {
         return failure(NAME, "NoSuchProcess", json!({"pid": pid}));
     };
@@ -29,7 +29,7 @@ pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let application = top.applications.get(&first.app);
     let is_left = found.place == Where::Nowhere;
     let among = if let Where::Among(pes) = &found.place { Some(pes.to_string()) } else { None };
-    let threads_told = threads.iter().map(|(id, thread)| replies::thread(top, id, thread));
+    let thread_replies = threads.iter().map(|(id, thread)| replies::thread(top, id, thread));
     let parameters = json!({
         "pid": pid,
         "program": top.program_of(first),
@@ -42,7 +42,7 @@ pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
         "waits": waits(threads.iter().map(|(_, thread)| *thread)),
         "nothing_to_gain": top.policy.nothing_to_gain,
         "findings": top.policy.findings,
-        "threads": threads_told.collect::<Vec<_>>(),
+        "threads": thread_replies.collect::<Vec<_>>(),
     });
     Reply::parameters(Some(without_unknown(parameters)))
 }

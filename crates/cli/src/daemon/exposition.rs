@@ -1,7 +1,7 @@
-//! The text in which metrics are told.
+//! The text of a page of metrics.
 //!
 //! A [`Metric`] says what there is to know, [`Samples`] hold the values, and [`text`] writes both as one of
-//! two formats: OpenMetrics 1.0 for whoever asks over HTTP, and Prometheus's older text format for files, as
+//! two formats: OpenMetrics 1.0 for clients over HTTP, and Prometheus's older text format for files, as
 //! the node exporter reads no other. They differ in the name of a counter and in the last line.
 //!
 //! Source: <https://prometheus.io/docs/specs/om/open_metrics_spec/>,
@@ -75,7 +75,7 @@ impl Samples {
 /// Writes the samples of these metrics.
 pub fn text(metrics: &[&Metric], samples: &Samples, format: Format) -> String {
     let mut text = String::new();
-    let mut told = 0;
+    let mut written = 0;
     for metric in metrics {
         let Metric { name, is_counter, labels, help } = metric;
         let of_metric = samples.0.range((*name, Vec::new())..).take_while(|((of, _), _)| of == name);
@@ -83,7 +83,7 @@ pub fn text(metrics: &[&Metric], samples: &Samples, format: Format) -> String {
         let kind = if *is_counter { "counter" } else { "gauge" };
         let sample = metric.sample_name();
         let family = if format == Format::Prometheus { &sample } else { *name };
-        told += of_metric.len();
+        written += of_metric.len();
         if !of_metric.is_empty() {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
@@ -96,7 +96,7 @@ pub fn text(metrics: &[&Metric], samples: &Samples, format: Format) -> String {
             let _ = writeln!(text, "{sample}{labels} {value}");
         }
     }
-    debug_assert_eq!(told, samples.0.len(), "each sample has its metric");
+    debug_assert_eq!(written, samples.0.len(), "each sample has its metric");
     if format == Format::OpenMetrics {
         text.push_str("# EOF\n");
     }

@@ -1,11 +1,11 @@
-//! HTTP for those who scrape metrics: the least of it that they need.
+//! HTTP for programs that scrape metrics: the least of it that they need.
 //!
 //! As at the daemon's socket, reading and writing never wait, and a turn does a bounded amount of work. A
 //! connection brings one request of bounded size and gets one answer. There is a bounded number of
 //! connections; the newest one takes the place of the oldest, so that clients which never write or never read
 //! keep nobody out.
 //!
-//! Limits. No TLS and no password: whoever reaches the address may read. One answer per connection.
+//! Limits. No TLS and no password: every client that reaches the address may read. One answer per connection.
 
 use anyhow::{Context, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -68,7 +68,7 @@ impl Http {
         self.ready.0.as_fd().try_clone_to_owned()
     }
 
-    /// Serves those who want something; `page` makes the metrics.
+    /// Serves the clients that want something; `page` makes the metrics.
     pub fn take_turn(&mut self, mut page: impl FnMut() -> Page) {
         let mut events = [EpollEvent::empty(); CONNECTIONS_MAX + 1];
         let count = self.ready.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
@@ -103,7 +103,7 @@ impl Http {
                 self.connections.insert(self.last, connection);
             }
         }
-        // There may be more: tell again. If that fails, they are told with the next one.
+        // There may be more: have epoll report them again. If that fails, it does so with the next one.
         let _ = self.ready.modify(&self.listener, &mut newcomers());
     }
 }

@@ -1,7 +1,7 @@
 //! What the daemon answers: the interface `org.corewise.Daemon`, and the one that every varlink service has.
 //!
-//! A client is told about processes of its own user, root about all. Which process belongs to whom is read at
-//! every call, as process IDs are used again.
+//! A client sees the processes of its own user, root sees all. The owner of a process is read at every
+//! call, as process IDs are used again.
 
 use super::Known;
 use super::replies::{NAME, Owners, SERVICE, failure, invalid, not_permitted, thread, without_unknown};
@@ -83,7 +83,7 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
     let top = &known.top;
     let mut owners = Owners::default();
     let theirs: Vec<&ThreadState> =
-        top.threads.values().filter(|thread| owners.are_told(peer, thread.pid)).collect();
+        top.threads.values().filter(|thread| owners.may_see(peer, thread.pid)).collect();
     let apps: BTreeSet<AppId> = theirs.iter().map(|thread| thread.app).collect();
     let application = |app: &AppId| {
         let of = top.applications.get(app)?;
@@ -155,7 +155,7 @@ fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let top = &known.top;
     let mut owners = Owners::default();
     let theirs = top.threads.iter().filter(|(_, thread)| pid.is_none_or(|pid| pid == thread.pid));
-    let theirs = theirs.filter(|(_, thread)| owners.are_told(peer, thread.pid));
+    let theirs = theirs.filter(|(_, thread)| owners.may_see(peer, thread.pid));
     let threads: Vec<Value> = theirs.map(|(id, of)| thread(top, id, of)).collect();
     match pid {
         Some(pid) if threads.is_empty() => failure(NAME, "NoSuchProcess", json!({"pid": pid})),
@@ -210,12 +210,12 @@ pub mod tests {
     }
 
     #[test]
-    fn processes_of_others_are_told_to_root_only() {
+    fn only_root_sees_processes_of_others() {
         let (own, uid) = (std::process::id(), nix::unistd::getuid().as_raw());
         let mut owners = Owners::default();
-        let mut told = |uid| owners.are_told(Peer { uid, pid: 0 }, own);
-        assert_eq!((told(0), told(uid), told(uid + 1)), (true, true, false));
-        assert!(!owners.are_told(Peer { uid: 1, pid: 0 }, u32::MAX), "nobody's");
+        let mut may_see = |uid| owners.may_see(Peer { uid, pid: 0 }, own);
+        assert_eq!((may_see(0), may_see(uid), may_see(uid + 1)), (true, true, false));
+        assert!(!owners.may_see(Peer { uid: 1, pid: 0 }, u32::MAX), "nobody's");
     }
 
     #[test]

@@ -5,10 +5,10 @@
 //! standard error. Any part of the daemon writes them by the macros of the crate `log`.
 //!
 //! Whatever happens to the machine's programs, there are no more than [`RECORDS_MAX`] records in [`WINDOW`];
-//! what is left out is counted, and told with the next window's first record.
+//! what is left out is counted, and the next window's first record says how much.
 //!
-//! Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>. Limit: writing waits for the journal or for whoever
-//! reads standard error, as every program does.
+//! Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>. Limit: writing waits for the journal or for the
+//! reader of standard error, as in every program.
 
 use corewise_render::terminal;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -97,27 +97,27 @@ impl Log for Bounded {
     fn flush(&self) {}
 }
 
-/// What was told in the present window.
+/// What was written in the present window.
 #[derive(Default)]
 struct Window {
     began: Option<Instant>,
-    told: u32,
+    written: u32,
     left_out: u32,
 }
 
 impl Window {
-    /// Returns whether another record may be told, and how many were left out before it.
+    /// Returns whether another record may be written, and how many were left out before it.
     fn admit(&mut self, now: Instant) -> Option<u32> {
         let mut left_out = 0;
         if self.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
             left_out = std::mem::take(self).left_out;
             self.began = Some(now);
         }
-        if self.told == RECORDS_MAX {
+        if self.written == RECORDS_MAX {
             self.left_out += 1;
             return None;
         }
-        self.told += 1;
+        self.written += 1;
         Some(left_out)
     }
 }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_bounded_and_what_is_left_out_is_told() {
+    fn a_flood_is_bounded_and_the_log_says_how_much_is_left_out() {
         let (kept, now) = (Kept::default(), Instant::now());
         let log = Bounded { to: Box::new(kept.clone()), window: Mutex::default() };
         let tell = |target: &str, text: &str| {
@@ -154,13 +154,13 @@ mod tests {
             tell("corewise::daemon", &number.to_string());
         }
         tell("another_crate", "not ours");
-        let told = || kept.0.lock().unwrap().clone();
-        assert_eq!(told().len() as u32, RECORDS_MAX);
-        assert_eq!(told()[1], "warning: 1");
+        let lines = || kept.0.lock().unwrap().clone();
+        assert_eq!(lines().len() as u32, RECORDS_MAX);
+        assert_eq!(lines()[1], "warning: 1");
         // The window ends.
         log.window.lock().unwrap().began = now.checked_sub(WINDOW);
         tell("corewise::daemon", "next");
         let count = format!("warning: {RECORDS_MAX} messages were left out in the last minute");
-        assert_eq!(told()[RECORDS_MAX as usize..], [count, "warning: next".to_owned()]);
+        assert_eq!(lines()[RECORDS_MAX as usize..], [count, "warning: next".to_owned()]);
     }
 }

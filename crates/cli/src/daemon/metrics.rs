@@ -85,7 +85,7 @@ static BUILD_INFO: Metric =
     Metric::gauge("corewise_build_info", &["version", "discovery", "counters"], "1; version and sources");
 static POLICY_INFO: Metric = Metric::gauge("corewise_policy_info", &["policy"], "1; the policy");
 
-/// All metrics, in the order in which they are told.
+/// All metrics, in the order of the page.
 static ALL: [&Metric; 24] = [
     &THREADS,
     &PLACED,

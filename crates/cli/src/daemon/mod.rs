@@ -1,7 +1,7 @@
 //! The daemon: it watches and places the programs of a machine or a user, and tells about them.
 //!
-//! Problem. BulldOver was a daemon: programs are placed although nobody types a prefix, and whoever wants can
-//! ask what was done (BulldOver §IV). Approach. The same loop and engine as for a command, around all
+//! Problem. BulldOver was a daemon: programs are placed although nobody types a prefix, and anybody can ask
+//! what was done (BulldOver §IV). Approach. The same loop and engine as for a command, around all
 //! processes instead of one. The loop has one thread: clients of the [`socket`] have their turn in it as an
 //! onlooker of the world, and [`interface`] answers from the [`Top`] that the loop keeps up to date. So no
 //! lock can be held and no state can be half new; in return each turn does a bounded amount of work.
@@ -78,7 +78,7 @@ pub struct Known {
     pub top: Top,
     /// The sources in use.
     pub sources: Sources,
-    /// What those who ask should know.
+    /// What clients should know.
     pub notes: Vec<String>,
     /// The rules.
     pub consents: Rc<RefCell<Consents>>,
@@ -90,7 +90,7 @@ pub struct Known {
     began: Instant,
 }
 
-/// Where metrics are told.
+/// Where metrics can be read.
 pub struct MetricsTo {
     /// Over HTTP.
     pub address: Option<SocketAddr>,
@@ -98,7 +98,7 @@ pub struct MetricsTo {
     pub file: Option<PathBuf>,
 }
 
-/// What is known, as the loop updates it and clients are told it.
+/// What is known, as the loop updates it and clients read it.
 pub struct Daemon {
     known: Known,
     tally: Tally,
@@ -130,7 +130,7 @@ impl Daemon {
         Ok(Rc::new(RefCell::new(daemon)))
     }
 
-    /// Takes in one round of the loop, and tells it those who follow.
+    /// Takes in one round of the loop, and reports it to the clients that follow.
     pub fn take(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
         self.known.top.take(input, actions, engine);
         self.tally.take(input, engine);
@@ -142,7 +142,7 @@ impl Daemon {
         }
     }
 
-    /// Tells those who follow what has happened since.
+    /// Reports to the clients that follow what has happened since.
     fn tell_events(&mut self) {
         let news = self.known.events.take_news();
         if !news.is_empty() {

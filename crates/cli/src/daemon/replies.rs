@@ -1,4 +1,4 @@
-//! What answers consist of, and who may be told what.
+//! What answers consist of, and which processes a client may see.
 
 use super::socket::Peer;
 use corewise_core::classify::known_fpu_usage;
@@ -58,8 +58,8 @@ pub fn without_unknown(mut value: Value) -> Value {
 pub struct Owners(HashMap<u32, Option<u32>>);
 
 impl Owners {
-    /// Returns whether a peer is told about a process, and may decide about it.
-    pub fn are_told(&mut self, peer: Peer, pid: u32) -> bool {
+    /// Returns whether a peer may see a process, and decide about it.
+    pub fn may_see(&mut self, peer: Peer, pid: u32) -> bool {
         peer.uid == 0 || *self.0.entry(pid).or_insert_with(|| Proc::own().owner(pid).ok()) == Some(peer.uid)
     }
 }

@@ -1,4 +1,4 @@
-//! The daemon's socket: any number of clients, none of which can hold up the loop or another one.
+//! The daemon's socket: any number of clients, none of which can delay the loop or another one.
 //!
 //! Reading and writing never wait. A turn serves a bounded number of clients and takes a bounded number of
 //! bytes of each; the rest is served in the next turns. A client that does not read what it asked for, or
@@ -33,7 +33,7 @@ const CLIENTS_MAX: usize = 4096;
 /// The listener's key in the set of descriptors; those of clients follow.
 const LISTENER: u64 = 0;
 
-/// Who asks.
+/// The client that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Their user ID.
@@ -100,7 +100,7 @@ impl Socket {
         }
         let listener = UnixListener::bind(path).with_context(|| format!("cannot create {shown}"))?;
         listener.set_nonblocking(true)?;
-        // Everybody may ask; what each is told follows from their user ID, which the kernel vouches for.
+        // Everybody may ask; what they see follows from their user ID, which the kernel vouches for.
         std::fs::set_permissions(path, Permissions::from_mode(0o666))
             .with_context(|| format!("cannot open {shown} to others"))?;
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -119,7 +119,7 @@ impl Socket {
         self.ready.0.as_fd().try_clone_to_owned()
     }
 
-    /// Serves those who want something.
+    /// Serves the clients that want something.
     pub fn take_turn(&mut self, mut answer: impl FnMut(&Request<'_>, Peer) -> Answer) {
         let mut events = [EpollEvent::empty(); SERVED_MAX];
         // Whatever fails for all is tried again in the next turn.
@@ -136,7 +136,7 @@ impl Socket {
         }
     }
 
-    /// Sends those who follow these what concerns them, if anything does.
+    /// Sends the clients that follow these what concerns them, if anything does.
     pub fn tell_followers(&mut self, of: Follows, mut reply: impl FnMut(Peer) -> Option<Reply>) {
         let following = self.clients.iter().filter(|(_, client)| client.follows == Some(of));
         for key in following.map(|(key, _)| *key).collect::<Vec<_>>() {

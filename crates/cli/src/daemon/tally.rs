@@ -1,5 +1,5 @@
-//! What has happened so far: counted for [`super::metrics`], and told to the log where somebody may want to
-//! act.
+//! What has happened so far: counted for [`super::metrics`], and written to the log where somebody may want
+//! to act.
 
 use super::exposition::Samples;
 use super::metrics::{CHANGES, GAIN, GIVEN_BACK, GUARD_SECONDS, LOOKS, OWN_CPU, VERDICTS};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The different refusals that are told.
+/// The number of different refusals that are logged.
 const REFUSALS_MAX: usize = 100;
 
 /// What a guard judges.

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_such_a_file_is_told_why() {
+    fn the_error_for_a_path_says_why_it_cannot_be_such_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let error = |name: &str| {
             let error = TextFile::create(&directory.path().join(name), "").err().unwrap();

@@ -40,7 +40,7 @@ pub fn decide(
     let gone = || failure(NAME, "NoSuchProcess", json!({"pid": pid}));
     let (Ok(held), Ok(Some(task))) = (Held::of(pid), Task::of(pid)) else { return gone() };
     let mut owners = Owners::default();
-    let is_theirs = owners.are_told(peer, pid);
+    let is_theirs = owners.may_see(peer, pid);
     // What was read since it is held is true of it.
     if !held.lives() {
         return gone();
@@ -75,7 +75,7 @@ fn tree_of(task: Task, owners: &mut Owners, peer: Peer) -> Vec<Task> {
     let (proc, below) = (Proc::own(), |above: u32| (above == task.id).then_some(()));
     let processes = proc.processes().unwrap_or_default();
     let below = proc.descendants(&processes, below, &[]).unwrap_or_default();
-    let theirs = below.into_keys().filter(|pid| owners.are_told(peer, *pid));
+    let theirs = below.into_keys().filter(|pid| owners.may_see(peer, *pid));
     [task].into_iter().chain(theirs.filter_map(|pid| Task::of(pid).ok().flatten())).collect()
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use std::collections::HashSet;
     use std::process::{Child, Command};
 
-    /// A world that follows what it is told to, and notes what it has to reconsider.
+    /// A world that follows every process that it should, and notes what it has to reconsider.
     #[derive(Default)]
     struct Forest {
         followed: HashSet<u32>,

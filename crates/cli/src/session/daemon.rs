@@ -25,8 +25,8 @@ const OF_SAMPLES: f64 = 0.2;
 
 /// Watches and places the targets, or without any all processes that this one may look into. `open` gets the
 /// sources and notes when everything is ready. Everything is given back at the end. Without its guardian, or
-/// a journal that can be written, nothing may be changed any more: then it ends with an error, so that a
-/// service manager can start another one.
+/// a journal that can be written, nothing may be changed any more: then it ends with an error, and its
+/// user or service manager may start another one.
 pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     mut request: SessionRequest,
     named: &Targets,

@@ -123,8 +123,8 @@ pub fn wait_for_every<T>(pause: Duration, mut ask: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// A process that ends with the test, as does what it has started: what a failed test left running would hold
-/// up every later one.
+/// A process that ends with the test, as does what it has started: what a failed test left running would
+/// delay every later one.
 pub struct Running(pub Child);
 
 impl Drop for Running {

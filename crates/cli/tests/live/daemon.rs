@@ -182,7 +182,7 @@ fn rules_hold_from_the_moment_in_which_they_are_read_and_bad_ones_change_nothing
 }
 
 #[test]
-fn an_endless_row_of_programs_is_forgotten_and_the_next_one_is_still_an_application_of_its_own() {
+fn an_endless_row_of_programs_is_forgotten_and_the_next_one_is_still_an_application() {
     // More than are known at once, each under a name of its own.
     let script = "read go; i=0; while [ $i -lt 300 ]; do ln -s /bin/true p$i; ./p$i; i=$((i+1)); done; \
                   ln -s \"$0\" last; ./last 60 int; :";

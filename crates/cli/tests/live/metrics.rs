@@ -40,7 +40,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
 
 #[test]
-fn slow_clients_do_not_delay_the_scraping_of_a_daemon_by_http_and_file() {
+fn a_running_daemon_is_scraped_over_http_and_by_file_despite_slow_clients() {
     needs!(TwoPes);
     let program = Program::start(&["60", "int"]);
     let directory = tempfile::tempdir().unwrap();
@@ -179,5 +179,5 @@ fn under_systemd_the_journal_gets_fields() {
     kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(daemon.0.wait().unwrap().code(), Some(0));
     wait_for(|| has_event("end"));
-    assert!(!said.contains("ready"), "it is logged once: {said}");
+    assert!(!said.contains("ready"), "it is logged only in the journal: {said}");
 }

@@ -27,8 +27,8 @@
 //! Limits: it cannot weigh two policies: if the first holds all fast PEs, the second has none, however much
 //! it would gain there. A mask of a later policy excludes PEs only as long as an earlier one's threads want
 //! them, so it may change with them. If any policy wants to be asked early ([`Policy::due`]), all are. What a
-//! policy requires of the machine ([`Needs::required`]) is reported for the run's own only; without it the others
-//! bind nothing.
+//! policy requires of the machine ([`Needs::required`]) is reported for the run's own only; without it the
+//! others bind nothing.
 
 use super::{Cause, EventKind, Needs, Policy, Scene, Subject, build};
 use crate::cpuset::CpuSet;

@@ -95,10 +95,11 @@ impl Parameters {
             "of so many waiting threads the most different is taken (§4.1, which elsewhere says 4)";
         let skips_doc = "how often a waiting thread is passed over (§4.1)";
         let high_cache_doc =
-            "from so many on a quantum is a high-cache one (ours: from Table I of BulldOver)";
+            "a quantum with at least so many is a high-cache one (ours: from Table I of BulldOver)";
         let fixed_doc = "the greatest share of the runnable threads that is fixed (§4.1)";
-        let gain_doc = "by how much the mean difference of those who may meet must rise, relative, for \
-            threads to be dealt anew (ours: above what noise and neighbours change from quantum to quantum)";
+        let gain_doc = "by how much the mean difference of threads that may meet must rise, relative, \
+            before threads are dealt anew (ours: above what noise and neighbours change from quantum to \
+            quantum)";
         let deals_doc = "whether threads are dealt out (1), or only high-cache ones fixed (0)";
         Self {
             deals: given.integer("deals", 1, 0..=1, "", deals_doc) == 1,

@@ -1,11 +1,11 @@
-//! Who runs where now, and why: the data of a live display (`corewise top`).
+//! Which thread runs where now, and why: the data of a live display (`corewise top`).
 //!
 //! Problem: people want to see the present, and a report only sums up a whole run. Approach: [`Top`] observes
 //! the control loop like a report's builder, but keeps the last state of each living thread, application and
 //! PE, with a short history of each, so that its memory is bounded by what lives. Shares are of the time
 //! between the two last observations; usage and classes are those that the engine decides by. Limits: a
 //! thread counts for the PE on which it was seen last, so a PE's busy share is that of the watched programs,
-//! and of a thread that moves often it is a guess; what happened between two observations is not told.
+//! and of a thread that moves often it is a guess; what happened between two observations is not shown.
 
 mod history;
 

@@ -31,7 +31,7 @@ fn shown(shape: &str, policy: &str, allowed: Vec<(Time, CpuSet)>, threads: Vec<S
 }
 
 #[test]
-fn it_shows_who_runs_where_what_they_use_and_why_they_are_there() {
+fn it_shows_where_threads_run_what_they_use_and_why_they_are_there() {
     let threads = [0.9, 0.9, 0.0].map(ScriptedThread::steady);
     let all = shown("module:2 core:2 pu:1", "spread", vec![(Time(0), pes("0-3"))], threads.to_vec());
     let top = &all[10];

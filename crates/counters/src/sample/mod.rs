@@ -429,7 +429,7 @@ impl Sampling {
 
     /// Whether code is of a runtime whose idle threads yield from time to time.
     fn is_in_yielding_runtime(&mut self, pid: u32, ip: u64) -> bool {
-        self.spaces.get(&pid).is_some_and(|space| self.code.view(pid, space).gives_way(ip))
+        self.spaces.get(&pid).is_some_and(|space| self.code.view(pid, space).yields(ip))
     }
 
     /// What the thread did at a sample; the budget pays for finding out.

@@ -186,7 +186,7 @@ impl Top {
     }
 }
 
-/// Returns the policy of a recorded run. The command of one is not started: whoever made the file would
+/// Returns the policy of a recorded run. The command of one is not started: the author of the file would
 /// decide what runs here.
 fn policy_of(recording: &Recording) -> PolicySpec {
     let name = recording.header.decider.as_ref().map(|decider| decider.policy.parse::<PolicySpec>());

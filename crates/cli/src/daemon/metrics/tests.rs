@@ -66,7 +66,7 @@ fn check(text: &str) -> HashMap<String, f64> {
         assert!(id == name || is_label_set(&id[name.len()..]), "{line}");
         let value: f64 = value.parse().unwrap();
         assert!(value.is_finite() && (kind != "counter" || value >= 0.0), "{line}");
-        assert_eq!(series.insert(id.to_owned(), value), None, "{line} is told once");
+        assert_eq!(series.insert(id.to_owned(), value), None, "{line} stands once");
     }
     series
 }
