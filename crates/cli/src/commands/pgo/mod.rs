@@ -70,6 +70,9 @@ pub struct Pgo {
     action: Option<Action>,
     #[command(flatten)]
     optimise: Option<Optimise>,
+    // Not within `Optimise`, of which clap would then not know whether it is given.
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -82,7 +85,7 @@ impl Pgo {
     pub fn execute(self) -> Result<u8> {
         match (self.action, self.optimise) {
             (Some(Action::Record(record)), _) => record.execute(),
-            (None, Some(optimise)) => optimise.execute(),
+            (None, Some(optimise)) => optimise.execute(&self.json),
             (None, None) => bail!("give the commands that build and run the program, with --build and --run"),
         }
     }
@@ -122,8 +125,6 @@ struct Optimise {
     /// Only print the commands, as a script
     #[arg(long)]
     dry_run: bool,
-    #[command(flatten)]
-    json: JsonOutput,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -157,7 +158,8 @@ struct Variant {
 
 impl Optimise {
     /// Executes all steps; returns the exit status.
-    fn execute(self) -> Result<u8> {
+    fn execute(self, json: &JsonOutput) -> Result<u8> {
+        json.check()?;
         let (commands, notes) = self.commands()?;
         if self.dry_run {
             terminal::print(&commands.script())?;
@@ -175,7 +177,7 @@ impl Optimise {
                 return Err(error.context(left));
             }
         };
-        self.json.show(&outcome, || describe(&outcome))?;
+        json.show(&outcome, || describe(&outcome))?;
         Ok(0)
     }
 
