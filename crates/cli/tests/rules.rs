@@ -89,3 +89,10 @@ fn what_applies_to_a_process_is_explained() {
     let output = rules(&["why", &pid, "--config-dir", folder]);
     assert!(lines(&output.stderr).contains(&format!("there is no process {pid}")), "{output:?}");
 }
+
+#[test]
+fn a_directory_that_is_named_must_be_there() {
+    let output = rules(&["check", "--config-dir", "/no/such"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such: there is no such directory"));
+}

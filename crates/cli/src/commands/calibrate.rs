@@ -34,7 +34,8 @@ const INTERRUPTED: u8 = 130;
 
 /// Measure what the PEs of this machine share, and what that gains or costs.
 ///
-/// Writes a machine profile, for `--profile` of run, characterize, replay and topo, and prints a summary.
+/// Writes a machine profile, for `--profile` of run and characterize and `--machine` of replay, what-if
+/// and topo, and prints a summary.
 /// The machine should have nothing else to do meanwhile. Ctrl-C ends it early: what was measured until then
 /// is written, and the exit status is 130.
 #[derive(Debug, clap::Args)]

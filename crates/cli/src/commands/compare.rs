@@ -3,6 +3,7 @@
 pub mod file;
 pub mod workload;
 
+use crate::daemon::client;
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
@@ -132,6 +133,12 @@ impl Compare {
         comparison.plan.check()?;
         if let [_] = comparison.plan.variants.as_slice() {
             terminal::message(ALONE);
+        }
+        if let Some(socket) = client::running() {
+            let socket = socket.display();
+            terminal::message(format_args!(
+                "note: the daemon at {socket} places every variant: stop it for the comparison"
+            ));
         }
         self.json.check()?;
         let files = [self.csv.as_deref(), self.html.as_deref(), self.resume.as_deref()];

@@ -60,8 +60,12 @@ struct Place {
 }
 
 impl Place {
-    fn directories(self) -> Vec<PathBuf> {
-        if self.config_dir.is_empty() { rules_files::directories() } else { self.config_dir }
+    /// Returns the directories. One that is named must be there; those of an installation need not be.
+    fn directories(self) -> Result<Vec<PathBuf>> {
+        if let Some(missing) = self.config_dir.iter().find(|directory| !directory.is_dir()) {
+            bail!("--config-dir {}: there is no such directory", missing.display());
+        }
+        Ok(if self.config_dir.is_empty() { rules_files::directories() } else { self.config_dir })
     }
 }
 
@@ -71,7 +75,7 @@ impl Rules {
         match self.action {
             Action::Check { files, place } => {
                 let rules = match files.is_empty() {
-                    true => rules_files::read(&place.directories())?,
+                    true => rules_files::read(&place.directories()?)?,
                     false => rules_files::read_files(&files)?,
                 };
                 let count = rules.rules.len();
@@ -85,7 +89,7 @@ impl Rules {
                 })?;
             }
             Action::Why { pid, json, place } => {
-                let rules = rules_files::read(&place.directories())?;
+                let rules = rules_files::read(&place.directories()?)?;
                 let proc = Proc::own();
                 if proc.status(pid)?.is_none() {
                     bail!("there is no process {pid}: name a running one");

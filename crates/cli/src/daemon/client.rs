@@ -71,6 +71,11 @@ impl Connection {
     }
 }
 
+/// Returns the socket of a daemon that runs here, if one does.
+pub fn running() -> Option<PathBuf> {
+    candidates(None).into_iter().find(|path| !matches!(reach(path), Ok(None)))
+}
+
 /// Returns where a daemon may be: the named one, or that of this user, then that of the machine.
 pub fn candidates(named: Option<&Path>) -> Vec<PathBuf> {
     match named {
