@@ -6,13 +6,14 @@ use crate::daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, soc
 use crate::rules_files;
 use crate::session::team_size::Teams;
 use crate::session::{self, Machine, SessionRequest};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use corewise_binding::actuators;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::observe::Input;
 use corewise_core::own_cost;
 use corewise_core::policy::{ByRule, Claims, SPREAD};
 use corewise_core::waits::Mitigations;
+use corewise_counters::descriptors::DescriptorLimit;
 use corewise_discovery::Extent;
 use corewise_rules::{Applications, Rules};
 use corewise_sys::environment;
@@ -111,6 +112,8 @@ impl Daemon {
     /// Runs until it is asked to end; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         daemon_log::begin(self.log_level);
+        // For clients, polling and counters. The daemon starts no program that would inherit it.
+        DescriptorLimit::raise().context("cannot raise the limit of open files")?;
         let metrics = self.metrics.checked()?;
         let machine = Machine::of(self.machine.clone())?;
         let directories = match self.config_dir.is_empty() {

@@ -70,7 +70,7 @@ fn status(answer: &Value) -> String {
 
 /// One process, in sentences, and its threads.
 fn explanation(answer: &Value) -> String {
-    let text = |key: &str| answer[key].as_str().map(terminal::printable);
+    let text = |key: &str| answer[key].as_str().map(|text| terminal::Name(text).to_string());
     let mut out = format!("{} (process {})", text("program").unwrap_or_default(), answer["pid"]);
     let by = text("executed_by").map(|by| format!(", executed by {by}"));
     let class = text("class").map(|class| format!(", class {class}"));
@@ -96,7 +96,7 @@ fn explanation(answer: &Value) -> String {
 /// A list of sentences.
 fn lines<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = String> + use<'a> {
     let lines = answer[key].as_array().into_iter().flatten().filter_map(Value::as_str);
-    lines.map(|line| terminal::printable(line).into_owned())
+    lines.map(|line| terminal::Name(line).to_string())
 }
 
 /// The busiest first.
@@ -106,7 +106,7 @@ fn rows(answer: &Value, of: &str, aligned: &str, columns: &[&str]) -> String {
     rows.sort_by(|a, b| cpu(b).total_cmp(&cpu(a)));
     let cell = |row: &Value, column: &str| match &row[column] {
         Value::Null => "-".to_owned(),
-        Value::String(text) => terminal::printable(text).into_owned(),
+        Value::String(text) => terminal::Name(text).to_string(),
         Value::Number(number) if number.is_f64() => format!("{:.2}", number.as_f64().unwrap_or(0.0)),
         other => other.to_string(),
     };

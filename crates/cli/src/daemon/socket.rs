@@ -1,12 +1,14 @@
 //! The daemon's socket: any number of clients, none of which can delay the loop or another one.
 //!
-//! Reading and writing never wait. A turn serves a bounded number of clients and takes a bounded number of
-//! bytes of each; the rest is served in the next turns. A client that does not read what it asked for, or
-//! sends a message without an end, is disconnected.
+//! Reading and writing never wait. A turn serves a bounded number of clients, and answers a bounded number of
+//! requests of each; the rest is answered in the next turns, before more is read. A client that does not read
+//! what it asked for, or sends a message without an end, is disconnected. Of each user but root and the
+//! daemon's own there are a bounded number, so that none can keep the others out.
 
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
@@ -15,6 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use varlink::sansio::{Server, ServerEvent};
 use varlink::{Reply, Request};
 
@@ -24,14 +27,29 @@ const SERVED_MAX: usize = 64;
 /// The bytes taken of a client in a turn: more than any sensible request has.
 const TAKEN_MAX: usize = 64 << 10;
 
+/// The requests of a client that are answered in a turn: some read much of `/proc`.
+const ANSWERED_MAX: usize = 4;
+
 /// The bytes that wait for a client to read them.
 const UNSENT_MAX: usize = 8 << 20;
 
-/// The clients at a time.
+/// The bytes that wait for all clients together.
+const UNSENT_OF_ALL_MAX: usize = 128 << 20;
+
+/// The clients at a time; at most this, and no more than a quarter of the descriptors.
 const CLIENTS_MAX: usize = 4096;
+
+/// The clients of one user at a time, unless that is root or the daemon's own user.
+const OF_USER_MAX: usize = 64;
+
+/// How rarely it is logged that a user is refused.
+const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The listener's key in the set of descriptors; those of clients follow.
 const LISTENER: u64 = 0;
+
+/// Clients that connect. Only a new one is news: one that cannot be taken in yet would keep the loop awake.
+const ARRIVALS: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
 
 /// The client that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +80,10 @@ pub struct Socket {
     listener: UnixListener,
     ready: Epoll,
     clients: HashMap<u64, Client>,
+    clients_max: usize,
     last: u64,
+    /// When it was last logged that a user is refused.
+    refused: HashMap<u32, Instant>,
     path: PathBuf,
     /// Only one daemon has it.
     _lock: Flock<File>,
@@ -74,6 +95,8 @@ struct Client {
     protocol: Server,
     /// Bytes since the last end of a message.
     unfinished: usize,
+    /// Whether requests that were read may wait for their answer.
+    is_waiting: bool,
     unsent: Vec<u8>,
     follows: Option<Follows>,
 }
@@ -104,9 +127,11 @@ impl Socket {
         std::fs::set_permissions(path, Permissions::from_mode(0o666))
             .with_context(|| format!("cannot open {shown} to others"))?;
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        ready.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
-        let (clients, last) = (HashMap::new(), LISTENER);
-        Ok(Socket { listener, ready, clients, last, path: path.to_owned(), _lock: lock })
+        ready.add(&listener, EpollEvent::new(ARRIVALS, LISTENER))?;
+        let (path, (soft, _)) = (path.to_owned(), getrlimit(Resource::RLIMIT_NOFILE)?);
+        let clients_max = CLIENTS_MAX.min(soft as usize / 4);
+        let (clients, refused, last) = (HashMap::new(), HashMap::new(), LISTENER);
+        Ok(Socket { listener, ready, clients, clients_max, last, refused, path, _lock: lock })
     }
 
     /// Returns the number of clients.
@@ -147,33 +172,57 @@ impl Socket {
         }
     }
 
+    /// Takes in clients that have connected. Without a free descriptor they wait until a client leaves.
     fn welcome(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..SERVED_MAX {
+            let Ok((stream, _)) = self.listener.accept() else { return };
             let peer = getsockopt(&stream, PeerCredentials);
             let peer = peer.map(|peer| Peer { uid: peer.uid(), pid: peer.pid() as u32 });
             let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
-            if self.clients.len() == CLIENTS_MAX {
-                let uid = peer.uid;
-                log::warn!(corewise_event = "client_refused"; "too many clients: user {uid} is refused");
+            if !self.has_room_for(peer.uid) {
+                self.log_refusal(peer.uid);
                 continue;
             }
             self.last += 1;
             if self.ready.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, self.last)).is_ok() {
-                let (protocol, unsent) = (Server::new(), Vec::new());
-                let client = Client { stream, peer, protocol, unfinished: 0, unsent, follows: None };
-                self.clients.insert(self.last, client);
+                self.clients.insert(self.last, Client::new(stream, peer));
             }
+        }
+        self.await_arrivals();
+    }
+
+    /// Has the set of descriptors say again whether a client has connected.
+    fn await_arrivals(&self) {
+        // The listener is in the set.
+        let _ = self.ready.modify(&self.listener, &mut EpollEvent::new(ARRIVALS, LISTENER));
+    }
+
+    fn has_room_for(&self, uid: u32) -> bool {
+        let of_user = || self.clients.values().filter(|client| client.peer.uid == uid).count();
+        let is_trusted = uid == 0 || uid == nix::unistd::geteuid().as_raw();
+        self.clients.len() < self.clients_max && (is_trusted || of_user() < OF_USER_MAX)
+    }
+
+    fn log_refusal(&mut self, uid: u32) {
+        let now = Instant::now();
+        let last = self.refused.insert(uid, now);
+        if last.is_none_or(|last| now - last >= REFUSALS_LOGGED_EVERY) {
+            log::warn!(corewise_event = "client_refused"; "too many clients: user {uid} is refused");
+        } else if let Some(last) = last {
+            self.refused.insert(uid, last);
         }
     }
 
     /// Watches a client for what it waits for now, or lets it go.
     fn settle(&mut self, key: u64, stays: bool) {
         let Some(client) = self.clients.get(&key) else { return };
-        let writes = if client.unsent.is_empty() { EpollFlags::empty() } else { EpollFlags::EPOLLOUT };
-        let mut event = EpollEvent::new(EpollFlags::EPOLLIN | writes, key);
+        let unsent_of_all = || self.clients.values().map(|client| client.unsent.len()).sum::<usize>();
+        let stays = stays && (client.unsent.is_empty() || unsent_of_all() <= UNSENT_OF_ALL_MAX);
+        let mut event = EpollEvent::new(client.waits_for(), key);
         if !stays || self.ready.modify(&client.stream, &mut event).is_err() {
             // Closing it takes it out of the set.
             self.clients.remove(&key);
+            self.await_arrivals();
         }
     }
 }
@@ -186,10 +235,27 @@ impl Drop for Socket {
 }
 
 impl Client {
+    fn new(stream: UnixStream, peer: Peer) -> Client {
+        let (protocol, unsent) = (Server::new(), Vec::new());
+        Client { stream, peer, protocol, unfinished: 0, is_waiting: false, unsent, follows: None }
+    }
+
+    /// Returns when it is to be served next. One with a request left is served although it sends nothing.
+    fn waits_for(&self) -> EpollFlags {
+        match (self.is_waiting, self.unsent.is_empty()) {
+            (true, _) => EpollFlags::EPOLLOUT,
+            (false, true) => EpollFlags::EPOLLIN,
+            (false, false) => EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
+        }
+    }
+
     /// Reads, answers and writes as far as that is possible at once. Returns whether the client stays.
     fn serve(&mut self, events: EpollFlags, answer: &mut impl FnMut(&Request<'_>, Peer) -> Answer) -> bool {
         if events.contains(EpollFlags::EPOLLOUT) && !self.send() {
             return false;
+        }
+        if self.is_waiting {
+            return self.answer(answer);
         }
         let mut bytes = [0; TAKEN_MAX];
         let count = match self.stream.read(&mut bytes) {
@@ -203,7 +269,16 @@ impl Client {
         if self.unfinished > TAKEN_MAX || self.protocol.handle_input(bytes).is_err() {
             return false;
         }
-        while let Some(event) = self.protocol.poll_event() {
+        self.answer(answer)
+    }
+
+    /// Answers some requests. Returns whether the client stays.
+    fn answer(&mut self, answer: &mut impl FnMut(&Request<'_>, Peer) -> Answer) -> bool {
+        for _ in 0..ANSWERED_MAX {
+            let Some(event) = self.protocol.poll_event() else {
+                self.is_waiting = false;
+                return true;
+            };
             let ServerEvent::Request { request } = event else { return false };
             let Answer { reply, follows } = answer(&request, self.peer);
             self.follows = follows.or(self.follows);
@@ -211,6 +286,7 @@ impl Client {
                 return false;
             }
         }
+        self.is_waiting = true;
         true
     }
 
@@ -281,9 +357,9 @@ mod tests {
     #[test]
     fn a_thousand_clients_are_answered() {
         let (_directory, mut socket) = socket();
-        // As many as there may be descriptors for, at both ends.
+        // As many as there may be.
         let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap().0;
-        let count = (limit as usize / 2).saturating_sub(50).min(1000);
+        let count = (limit as usize / 4).saturating_sub(10).min(1000);
         let mut clients: Vec<UnixStream> = Vec::new();
         for _ in 0..count {
             clients.push(connect(&socket));
@@ -343,6 +419,45 @@ mod tests {
         }
         good.write_all(ASK).unwrap();
         assert_eq!(message(&mut socket, &good).as_deref(), Some(ANSWER));
+    }
+
+    #[test]
+    fn many_requests_at_once_are_answered_in_turns() {
+        let (_directory, mut socket) = socket();
+        let (mut busy, mut other) = (connect(&socket), connect(&socket));
+        socket.take_turn(letters);
+        busy.write_all(&ASK.repeat(1000)).unwrap();
+        other.write_all(ASK).unwrap();
+        let mut answered = 0;
+        socket.take_turn(|request, peer| {
+            answered += 1;
+            letters(request, peer)
+        });
+        assert!((1..=2 * ANSWERED_MAX).contains(&answered), "{answered}");
+        assert_eq!(message(&mut socket, &other).as_deref(), Some(ANSWER));
+        // All are answered in the end, although the client sends nothing more.
+        let mut reader = BufReader::new(&busy);
+        let mut left = 1000;
+        while left > 0 {
+            let mut message = Vec::new();
+            match reader.read_until(0, &mut message) {
+                Ok(_) => left -= 1,
+                Err(_) => socket.take_turn(letters),
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_has_so_many_clients_and_root_more() {
+        let (_directory, mut socket) = socket();
+        let stranger = Peer { uid: 12_345, pid: 0 };
+        for key in 1..=OF_USER_MAX as u64 {
+            assert!(socket.has_room_for(stranger.uid));
+            socket.clients.insert(key, Client::new(UnixStream::pair().unwrap().0, stranger));
+        }
+        assert!(!socket.has_room_for(stranger.uid) && socket.has_room_for(0) && socket.has_room_for(54_321));
+        socket.clients_max = OF_USER_MAX;
+        assert!(!socket.has_room_for(0));
     }
 
     #[test]
