@@ -58,8 +58,11 @@ impl Budget {
 
     fn pass(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        let left = (-passed / FADES.as_secs_f64()).exp();
-        (self.at, self.elapsed, self.spent) = (now, self.elapsed * left + passed, self.spent * left);
+        let fades = FADES.as_secs_f64();
+        let left = (-passed / fades).exp();
+        // What has passed fades while it passes.
+        let elapsed = self.elapsed * left + fades * (1.0 - left);
+        (self.at, self.elapsed, self.spent) = (now, elapsed, self.spent * left);
     }
 }
 
