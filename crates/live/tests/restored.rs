@@ -97,16 +97,13 @@ impl Consent for May {
     fn forget(&mut self, _: u32) {}
 }
 
-#[test]
-fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_it() {
-    let (_directory, mut child) = program();
-    let (pid, own) = (child.id(), spin_count(child.id()));
+/// The world around it, whose sources are replaced when that is urgent.
+fn world(pid: u32, is_urgent: &Rc<Cell<bool>>) -> LiveWorld {
     let arm: Arm = Box::new(|actuators| {
         let guardian = Guardian::start().map_err(|error| error.to_string())?;
         actuators.begin(guardian).map_err(|error| error.to_string())
     });
-    let is_urgent = Rc::new(Cell::new(false));
-    let deferred = Deferred::new(pid, Some(arm), Box::new(move || prepare(pid)), Rc::clone(&is_urgent));
+    let deferred = Deferred::new(pid, Some(arm), Box::new(move || prepare(pid)), Rc::clone(is_urgent));
     let mitigations = Mitigations { spin: true, turns: false };
     let config = EngineConfig { mitigations, ..EngineConfig::default() };
     let began = Instant::now();
@@ -122,7 +119,15 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
         signals: Signals::open().unwrap(),
         deferred: Some(deferred),
     };
-    let mut world = LiveWorld::new(parts, began).unwrap();
+    LiveWorld::new(parts, began).unwrap()
+}
+
+#[test]
+fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_it() {
+    let (_directory, mut child) = program();
+    let (pid, own) = (child.id(), spin_count(child.id()));
+    let is_urgent = Rc::new(Cell::new(false));
+    let mut world = world(pid, &is_urgent);
     world.subscribe(&[EventKind::Process]);
     let may = Rc::new(Cell::new(false));
     world.set_consent(Box::new(May(Rc::clone(&may))));
