@@ -42,8 +42,8 @@ impl Attach {
         self.named.call("Attach", |pid, answer| {
             if answer["acts"] == false {
                 terminal::message(format_args!(
-                    "the daemon does not place process {pid}: it leaves it alone (`corewise status {pid}` says \
-                     why), or runs with --dry-run"
+                    "the daemon does not place process {pid}: it leaves it alone (`corewise status {pid}` \
+                     says why), or runs with --dry-run"
                 ));
             }
         })

@@ -18,13 +18,13 @@ pub struct Detached {
 impl Detached {
     /// Decides about processes, whatever was decided before.
     pub fn decide(&mut self, processes: &[Task], is_detached: bool) {
-        self.decided
-            .retain(|pid, (start, _)| Task::of(*pid).ok().flatten().is_some_and(|task| task.start == *start));
+        let start_of = |pid| Task::of(pid).ok().flatten().map(|task| task.start);
+        self.decided.retain(|pid, (start, _)| start_of(*pid) == Some(*start));
         self.decided.extend(processes.iter().map(|task| (task.id, (task.start, is_detached))));
     }
 
-    /// Returns whether a process is detached. What is asked for the first time is treated as the first process
-    /// above it of which that is known.
+    /// Returns whether a process is detached. What is asked for the first time is treated as the nearest
+    /// process above it of which that is known.
     pub fn has(&mut self, pid: u32) -> bool {
         if self.decided.is_empty() {
             return false;

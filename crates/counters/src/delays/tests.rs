@@ -216,7 +216,7 @@ fn interruptions_are_harmful_if_the_threads_of_all_teams_yield() {
 }
 
 #[test]
-fn a_process_that_is_left_is_read_no_more_and_its_first_thread_is_told() {
+fn a_process_that_is_left_is_read_no_more_and_its_first_thread_returned() {
     let mut program = Program::start(&[]);
     let pid = program.leader.tid;
     assert!(program.meter.threads(pid) >= 2);
