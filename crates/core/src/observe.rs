@@ -26,10 +26,9 @@ use std::time::Duration;
 pub struct Observation {
     /// The time of the observation.
     pub at: Time,
-    /// The PEs that are online and allowed for the whole application now.
+    /// The PEs that are online, allowed for the whole application, and not reserved for others now.
     pub allowed: CpuSet,
-    /// The PEs to which others, such as another run of corewise, have bound threads, or that are reserved for
-    /// others.
+    /// The PEs to which others, such as another run of corewise, have bound threads.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub taken: CpuSet,
     /// Every living thread, and each ended thread exactly once with its last readings.

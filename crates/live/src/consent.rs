@@ -17,8 +17,8 @@ pub enum Where {
 
 /// Limits what is done with processes.
 pub trait Consent {
-    /// An observation begins. Returns the PEs that are reserved for others: no thread is placed there.
-    fn begin(&mut self) -> CpuSet;
+    /// Returns the PEs that are reserved for others now: no thread is placed there.
+    fn reserved(&mut self) -> CpuSet;
 
     /// Returns where the threads of a process may be placed.
     fn to_placement(&mut self, pid: u32) -> Where;
@@ -31,6 +31,11 @@ pub trait Consent {
 
     /// The process has begun, executed another program, or ended: what was found out about it holds no more.
     fn forget(&mut self, pid: u32);
+}
+
+/// Returns those of the PEs on which threads may be placed: none if all are reserved.
+pub fn unreserved(consent: Option<&mut (dyn Consent + 'static)>, allowed: &CpuSet) -> CpuSet {
+    consent.map_or_else(|| allowed.clone(), |consent| allowed.difference(&consent.reserved()))
 }
 
 /// Returns a thread's standing and the PEs that it may use, with consent.
@@ -58,12 +63,13 @@ pub fn with_waits(consent: Option<&mut (dyn Consent + 'static)>, reading: Proces
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_core::ids::PeId;
 
     struct To(Where);
 
     impl Consent for To {
-        fn begin(&mut self) -> CpuSet {
-            CpuSet::new()
+        fn reserved(&mut self) -> CpuSet {
+            CpuSet::single(PeId(1))
         }
 
         fn to_placement(&mut self, _pid: u32) -> Where {
@@ -85,6 +91,13 @@ mod tests {
         let permitted = Arc::new("0-3".parse().unwrap());
         let (standing, permitted) = limited(Some(&mut To(consent)), 1, standing, permitted);
         (standing, permitted.to_string())
+    }
+
+    #[test]
+    fn reserved_pes_are_not_allowed_even_if_nothing_remains() {
+        let left = |allowed: &str| unreserved(Some(&mut To(Where::Anywhere)), &allowed.parse().unwrap());
+        assert_eq!((left("0-2"), left("1")), ("0,2".parse().unwrap(), CpuSet::new()));
+        assert_eq!(unreserved(None, &CpuSet::first_n(2)), CpuSet::first_n(2));
     }
 
     #[test]

@@ -27,7 +27,8 @@ impl LiveWorld {
             if let Ok(allowed) = own_mask()
                 && allowed != *self.baseline
             {
-                events.push(Event::AllowedChanged(allowed.clone()));
+                let unreserved = consent::unreserved(self.consent.as_deref_mut(), &allowed);
+                events.push(Event::AllowedChanged(unreserved));
                 self.baseline = Arc::new(allowed);
             }
         }

@@ -425,7 +425,7 @@ impl World for LiveWorld {
 
     fn observe(&mut self) -> Result<Observation, LiveError> {
         self.baseline = Arc::new(own_mask()?);
-        let reserved = self.consent.as_mut().map(|consent| consent.begin()).unwrap_or_default();
+        let allowed = consent::unreserved(self.consent.as_deref_mut(), &self.baseline);
         self.parts.actuators.begin_look(&self.baseline);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
@@ -452,8 +452,8 @@ impl World for LiveWorld {
         let applications = self.applications(&threads);
         Ok(Observation {
             at: self.now(),
-            allowed: CpuSet::clone(&self.baseline),
-            taken: self.parts.actuators.taken().union(&reserved),
+            allowed,
+            taken: self.parts.actuators.taken(),
             threads,
             processes: self.processes(),
             applications,

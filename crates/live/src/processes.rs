@@ -37,9 +37,9 @@ impl Processes {
         self.meter.forget(thread);
     }
 
-    /// Leaves a process alone.
-    pub fn leave(&mut self, pid: u32) {
-        self.meter.leave(pid);
+    /// Leaves a process alone. Returns its first thread if it was known.
+    pub fn leave(&mut self, pid: u32) -> Option<ThreadId> {
+        self.meter.leave(pid)
     }
 
     /// Reads the processes, if that is due. Returns those that are to be reported.

@@ -6,9 +6,10 @@ use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::runtimes::libgomp;
 use corewise_binding::runtimes::loaded::{Files, Loaded};
+use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::{EventKind, IdleWaits, Target};
+use corewise_core::observe::{EventKind, IdleWaits, Target, Treatment};
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
 use corewise_core::topology::Topology;
 use corewise_core::waits::Mitigations;
@@ -18,13 +19,14 @@ use corewise_discovery::poll::Poll;
 use corewise_discovery::tree::Tree;
 use corewise_discovery::{Choice, Discovery, Extent, Options, Root};
 use corewise_live::upgrade::{Arm, Deferred, Prepare, Upgrade};
-use corewise_live::{Application, Ends, LiveWorld, Parts, Processes};
+use corewise_live::{Application, Consent, Ends, LiveWorld, Parts, Processes, Trees, Where};
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A program with a team of two.
@@ -72,16 +74,36 @@ fn wait(world: &mut LiveWorld, mut until: impl FnMut(&mut LiveWorld) -> bool) {
     }
 }
 
-#[test]
-fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_it() {
-    let (_directory, mut child) = program();
-    let (pid, own) = (child.id(), spin_count(child.id()));
+/// Consents to changed waits, or not.
+struct May(Rc<Cell<bool>>);
+
+impl Consent for May {
+    fn reserved(&mut self) -> CpuSet {
+        CpuSet::new()
+    }
+
+    fn to_placement(&mut self, _: u32) -> Where {
+        Where::Anywhere
+    }
+
+    fn to_waits(&mut self, _: u32) -> bool {
+        self.0.get()
+    }
+
+    fn treatment(&mut self, _: u32) -> Option<Arc<Treatment>> {
+        None
+    }
+
+    fn forget(&mut self, _: u32) {}
+}
+
+/// The world around it, whose sources are replaced when that is urgent.
+fn world(pid: u32, is_urgent: &Rc<Cell<bool>>) -> LiveWorld {
     let arm: Arm = Box::new(|actuators| {
         let guardian = Guardian::start().map_err(|error| error.to_string())?;
         actuators.begin(guardian).map_err(|error| error.to_string())
     });
-    let is_urgent = Rc::new(Cell::new(false));
-    let deferred = Deferred::new(pid, Some(arm), Box::new(move || prepare(pid)), Rc::clone(&is_urgent));
+    let deferred = Deferred::new(pid, Some(arm), Box::new(move || prepare(pid)), Rc::clone(is_urgent));
     let mitigations = Mitigations { spin: true, turns: false };
     let config = EngineConfig { mitigations, ..EngineConfig::default() };
     let began = Instant::now();
@@ -97,8 +119,23 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
         signals: Signals::open().unwrap(),
         deferred: Some(deferred),
     };
-    let mut world = LiveWorld::new(parts, began).unwrap();
+    LiveWorld::new(parts, began).unwrap()
+}
+
+#[test]
+fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_it() {
+    let (_directory, mut child) = program();
+    let (pid, own) = (child.id(), spin_count(child.id()));
+    let is_urgent = Rc::new(Cell::new(false));
+    let mut world = world(pid, &is_urgent);
     world.subscribe(&[EventKind::Process]);
+    let may = Rc::new(Cell::new(false));
+    world.set_consent(Box::new(May(Rc::clone(&may))));
+    wait(&mut world, |world| world.follows(pid));
+    world.wait_until(world.now() + Duration::from_millis(10)).unwrap();
+    assert!(world.observe().unwrap().processes.is_empty(), "its threads have begun without consent");
+    may.set(true);
+    world.reconsider(&[pid]);
     let leader = |world: &mut LiveWorld| {
         let processes = world.observe().unwrap().processes;
         let known = processes.iter().find(|process| process.waits == IdleWaits::Adaptable);
@@ -125,6 +162,16 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
     assert_eq!(spin_count(pid), 123, "it goes on without a break");
     apply(&mut world, Change::Reset(SettingKind::SpinCount));
     assert_eq!(spin_count(pid), own);
+    apply(&mut world, Change::Set(Setting::SpinCount(45)));
+    may.set(false);
+    world.reconsider(&[pid]);
+    assert_eq!(spin_count(pid), own, "at once");
+    let outcomes = world.observe().unwrap().outcomes;
+    let are_gone = outcomes.iter().all(|outcome| outcome.result == OutcomeKind::Gone);
+    assert!(!outcomes.is_empty() && are_gone, "{outcomes:?}");
+    may.set(true);
+    world.reconsider(&[pid]);
+    wait(&mut world, |world| leader(world).is_some());
     apply(&mut world, Change::Set(Setting::SpinCount(45)));
     drop(world);
     assert_eq!(spin_count(pid), own, "whatever ends it");

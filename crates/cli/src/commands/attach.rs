@@ -3,7 +3,7 @@
 use crate::daemon::client::{Connection, candidates};
 use anyhow::Result;
 use corewise_render::terminal;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Have the daemon follow and place running programs.
@@ -39,24 +39,34 @@ struct Named {
 impl Attach {
     /// Asks; returns the exit status.
     pub fn execute(self) -> Result<u8> {
-        self.named.call("Attach")
+        self.named.call("Attach", |pid, answer| {
+            if answer["acts"] == false {
+                terminal::message(format_args!(
+                    "the daemon does not place process {pid}: it leaves it alone (`corewise status {pid}` \
+                     says why), or runs with --dry-run"
+                ));
+            }
+        })
     }
 }
 
 impl Detach {
     /// Asks; returns the exit status.
     pub fn execute(self) -> Result<u8> {
-        self.named.call("Detach")
+        self.named.call("Detach", |_, _| {})
     }
 }
 
 impl Named {
-    /// Calls the method for each, and returns 1 if any failed.
-    fn call(&self, method: &str) -> Result<u8> {
+    /// Calls the method for each and hands over its answers. Returns 1 if any failed.
+    fn call(&self, method: &str, mut take: impl FnMut(u32, &Value)) -> Result<u8> {
         let mut daemon = Connection::open(&candidates(self.socket.as_deref()))?;
         let mut status = 0;
         for pid in &self.pids {
-            let called = daemon.call(method, json!({"pid": pid}), false, |_| Ok(true));
+            let called = daemon.call(method, json!({"pid": pid}), false, |answer| {
+                take(*pid, &answer);
+                Ok(true)
+            });
             if let Err(error) = called {
                 terminal::message(terminal::describe_error(error.as_ref()));
                 status = 1;

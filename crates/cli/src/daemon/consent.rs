@@ -184,7 +184,7 @@ fn say(said: &mut Said, rule: &str, program: &str, watched: bool) {
 pub struct Shared(pub Rc<RefCell<Consents>>);
 
 impl Consent for Shared {
-    fn begin(&mut self) -> CpuSet {
+    fn reserved(&mut self) -> CpuSet {
         let mut consents = self.0.borrow_mut();
         if consents.looked.elapsed() >= LOOKED_WITHIN {
             consents.look_at(Path::new("/"));

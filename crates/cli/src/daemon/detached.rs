@@ -18,31 +18,30 @@ pub struct Detached {
 impl Detached {
     /// Decides about processes, whatever was decided before.
     pub fn decide(&mut self, processes: &[Task], is_detached: bool) {
-        let known = |task: Task| self.decided.get(&task.id).is_some_and(|(start, _)| *start == task.start);
-        let kept: Vec<u32> = self
-            .decided
-            .keys()
-            .copied()
-            .filter(|pid| Task::of(*pid).ok().flatten().is_some_and(known))
-            .collect();
-        self.decided.retain(|pid, _| kept.contains(pid));
+        let start_of = |pid| Task::of(pid).ok().flatten().map(|task| task.start);
+        self.decided.retain(|pid, (start, _)| start_of(*pid) == Some(*start));
         self.decided.extend(processes.iter().map(|task| (task.id, (task.start, is_detached))));
     }
 
-    /// Returns whether a process is detached. What is asked for the first time is treated as its parent.
+    /// Returns whether a process is detached. What is asked for the first time is treated as the nearest
+    /// process above it of which that is known.
     pub fn has(&mut self, pid: u32) -> bool {
         if self.decided.is_empty() {
             return false;
         }
-        let Ok(Some(stat)) = Proc::own().stat(pid, pid) else { return false };
-        if let Some((start, is_detached)) = self.decided.get(&pid)
-            && *start == stat.start_ticks
-        {
-            return *is_detached;
-        }
-        let parent = Task::of(stat.parent).ok().flatten();
-        let inherits = parent.and_then(|parent| Some((parent, self.decided.get(&parent.id)?)));
-        let is_detached = inherits.is_some_and(|(parent, (start, is))| *start == parent.start && *is);
+        let proc = Proc::own();
+        let Ok(Some(stat)) = proc.stat(pid, pid) else { return false };
+        let (mut id, mut start, mut parent) = (pid, stat.start_ticks, stat.parent);
+        let is_detached = loop {
+            if let Some((known, is_detached)) = self.decided.get(&id)
+                && *known == start
+            {
+                break *is_detached;
+            }
+            // Nothing is above the first process.
+            let Ok(Some(above)) = proc.stat(parent, parent) else { break false };
+            (id, start, parent) = (parent, above.start_ticks, above.parent);
+        };
         self.decided.insert(pid, (stat.start_ticks, is_detached));
         is_detached
     }
@@ -60,12 +59,31 @@ impl Detached {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::{Child, Command};
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
 
     fn sleeper() -> (Child, Task) {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let task = Task::of(child.id()).unwrap().unwrap();
         (child, task)
+    }
+
+    #[test]
+    fn a_process_is_detached_with_what_is_above_it_although_its_parent_was_never_asked_for() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let below: u32 = line.trim().parse().unwrap();
+        let mut detached = Detached::default();
+        detached.decide(&[Task::own().unwrap()], true);
+        let is_detached = detached.has(below);
+        kill(Pid::from_raw(below as i32), Signal::SIGKILL).unwrap();
+        shell.wait().unwrap();
+        assert!(is_detached);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::Known;
 use super::replies::{NAME, Owners, failure, invalid, not_permitted};
 use super::socket::Peer;
-use corewise_live::Trees;
+use corewise_live::{Trees, Where};
 use corewise_sys::held::Held;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
@@ -66,7 +66,7 @@ pub fn decide(
     trees.reconsider(&tree.iter().map(|task| task.id).collect::<Vec<_>>());
     let what = if is_detached { "detached" } else { "attached" };
     known.events.add_of_process(pid, what, json!({"pid": pid, "text": "with what descends from it"}));
-    let is_left = known.consents.borrow_mut().found(pid).why_not.is_some();
+    let is_left = known.consents.borrow_mut().found(pid).place == Where::Nowhere;
     Reply::parameters(Some(json!({"pid": pid, "processes": tree.len(), "acts": known.acts && !is_left})))
 }
 
@@ -81,11 +81,15 @@ fn tree_of(task: Task, owners: &mut Owners, peer: Peer) -> Vec<Task> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::consent::Consents;
     use super::super::interface::tests::known;
     use super::*;
+    use corewise_core::topology::Topology;
     use corewise_discovery::FollowError;
+    use std::cell::RefCell;
     use std::collections::HashSet;
     use std::process::{Child, Command};
+    use std::rc::Rc;
 
     /// A world that follows every process that it should, and notes what it has to reconsider.
     #[derive(Default)]
@@ -151,6 +155,22 @@ mod tests {
         sleeper.end();
         let refused = call(&mut forest, json!({"pid": child}), false).0;
         assert_eq!(refused, "org.corewise.Daemon.NoSuchProcess");
+    }
+
+    #[test]
+    fn a_process_that_a_rule_leaves_alone_is_attached_and_it_is_said_that_it_is_not_placed() {
+        let rules = "[[rule]]\nname = 'alone'\nmatch.user = '*'\nleave-alone = true\n";
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("rules.toml"), rules).unwrap();
+        let own = std::process::id();
+        for (directories, acts) in [(Vec::new(), true), (vec![directory.path().to_owned()], false)] {
+            let (mut known, mut forest) = (known(), Forest::default());
+            let consents = Consents::read(directories, Topology::synthetic("core:2 pu:1").unwrap());
+            known.consents = Rc::new(RefCell::new(consents.unwrap()));
+            let peer = Peer { uid: nix::unistd::getuid().as_raw(), pid: own };
+            let reply = decide((&mut known, &mut forest), Value::Null, peer, false);
+            assert_eq!(reply.parameters.unwrap()["acts"], acts);
+        }
     }
 
     #[test]

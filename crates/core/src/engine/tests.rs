@@ -321,6 +321,14 @@ fn pes_taken_by_another_run_are_left_to_it_while_others_are_free() {
     }
 }
 
+#[test]
+fn nothing_is_placed_while_no_pe_is_allowed() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
+    let allowed = CpuSet::new();
+    let observation = Observation { allowed, ..observe(1, Standing::Free, Vec::new()) };
+    assert_eq!(engine.step(&observation), []);
+}
+
 /// Binds every thread to the PE whose number is the second of the step.
 struct Wander;
 

@@ -117,14 +117,16 @@ impl DelayMeter {
         }
     }
 
-    /// Returns whether a process is read.
-    pub fn is_watched(&self, pid: u32) -> bool {
-        self.processes.contains_key(&pid)
+    /// Returns how many threads of a process are read.
+    pub fn threads(&self, pid: u32) -> usize {
+        self.processes.get(&pid).map_or(0, Process::threads)
     }
 
-    /// Reads a process no more.
-    pub fn leave(&mut self, pid: u32) {
-        self.kept_open -= self.processes.remove(&pid).map_or(0, |process| process.kept_open());
+    /// Reads a process no more. Returns its first thread if it was read.
+    pub fn leave(&mut self, pid: u32) -> Option<ThreadId> {
+        let process = self.processes.remove(&pid)?;
+        self.kept_open -= process.kept_open();
+        Some(process.leader())
     }
 
     /// Takes note of how the idle threads of a process wait, and whether that was changed.

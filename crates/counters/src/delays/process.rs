@@ -86,6 +86,11 @@ impl Process {
         self.sums.leader == leader
     }
 
+    /// Its first thread.
+    pub fn leader(&self) -> ThreadId {
+        self.sums.leader
+    }
+
     pub fn set_leader(&mut self, leader: ThreadId) {
         self.sums.leader = leader;
     }

@@ -214,3 +214,13 @@ fn interruptions_are_harmful_if_the_threads_of_all_teams_yield() {
     program.meter.set_waits(program.leader.tid, IdleWaits::Yield, false);
     assert!(program.meter.is_any_interruption_harmful());
 }
+
+#[test]
+fn a_process_that_is_left_is_read_no_more_and_its_first_thread_returned() {
+    let mut program = Program::start(&[]);
+    let pid = program.leader.tid;
+    assert!(program.meter.threads(pid) >= 2);
+    assert_eq!(program.meter.leave(pid), Some(program.leader));
+    assert_eq!((program.meter.threads(pid), program.meter.kept_open), (0, 0));
+    assert_eq!(program.meter.leave(pid), None);
+}
