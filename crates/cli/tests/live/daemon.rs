@@ -4,6 +4,7 @@ use crate::attach::{Program, bound};
 use crate::common::{Running, burn, corewise, masks_of, wait_for};
 use crate::groups::{Group, no_group};
 use crate::waits::{compiled_team, crowd, spin_count};
+use corewise_binding::runtimes::libgomp;
 use corewise_testing::{needs, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -292,7 +293,7 @@ fn waits_are_given_back_when_rules_leave_them_alone() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(compiled_team(directory.path()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"].iter().for_each(|wish| _ = command.env_remove(wish));
+    libgomp::WISHES.iter().for_each(|wish| _ = command.env_remove(wish));
     let mut program = Running(command.spawn().unwrap());
     let mut output = BufReader::new(program.0.stdout.take().unwrap());
     output.read_line(&mut String::new()).unwrap();
