@@ -369,6 +369,21 @@ pub enum Standing {
     LeftAlone,
 }
 
+impl Standing {
+    /// Returns why a thread is not placed, if somebody else decides about it.
+    pub fn why_not_placed(self) -> Option<&'static str> {
+        match self {
+            Standing::Free | Standing::Bound | Standing::Inherited => None,
+            Standing::StartsPrograms => {
+                Some("its process starts programs, which would see only its PEs if it were bound")
+            }
+            Standing::SelfPinned => Some("it set its own PEs"),
+            Standing::UserPlaced => Some("its user chose its PEs (by OMP_PLACES or the like)"),
+            Standing::LeftAlone => Some("a rule leaves it alone"),
+        }
+    }
+}
+
 /// What a user names to be watched.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

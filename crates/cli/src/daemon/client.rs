@@ -41,6 +41,16 @@ impl Connection {
         }
     }
 
+    /// Connects to a daemon of this user, or of the machine, if one runs. It has to answer at once.
+    pub fn to_running() -> Result<Option<(PathBuf, Connection)>> {
+        for path in candidates(None) {
+            if let Some(stream) = reach(&path)? {
+                return Ok(Some((path, Connection { reader: BufReader::new(stream) })));
+            }
+        }
+        Ok(None)
+    }
+
     /// Calls a method, and hands over its replies until there are no more, or `take` wants none.
     pub fn call(
         &mut self,
@@ -102,19 +112,15 @@ fn refusal(error: &str, parameters: &Value) -> String {
 /// Announces this process to a daemon of this user, or of the machine, which follows it and what it becomes.
 /// Returns the daemon's socket; `None` if none runs, and an error if one does not place it.
 pub fn announce() -> Result<Option<PathBuf>> {
-    for path in candidates(None) {
-        let Some(stream) = reach(&path)? else { continue };
-        let mut daemon = Connection { reader: BufReader::new(stream) };
-        let mut acts = false;
-        daemon
-            .call("Attach", json!({}), false, |answer| {
-                acts = answer["acts"] == true;
-                Ok(true)
-            })
-            .map_err(|error| if is_late(&error) { anyhow!(HANGS) } else { error })?;
-        return if acts { Ok(Some(path)) } else { bail!("it would change nothing of this command") };
-    }
-    Ok(None)
+    let Some((path, mut daemon)) = Connection::to_running()? else { return Ok(None) };
+    let mut acts = false;
+    daemon
+        .call("Attach", json!({}), false, |answer| {
+            acts = answer["acts"] == true;
+            Ok(true)
+        })
+        .map_err(|error| if is_late(&error) { anyhow!(HANGS) } else { error })?;
+    if acts { Ok(Some(path)) } else { bail!("it would change nothing of this command") }
 }
 
 const HANGS: &str = "it does not answer";

@@ -32,6 +32,8 @@ pub fn not_permitted(reason: &str) -> Reply {
 
 /// Tells of a thread.
 pub fn thread(top: &Top, id: &ThreadId, thread: &ThreadState) -> Value {
+    let assignment = thread.assignment.as_ref();
+    let reason = assignment.map(|assignment| &*assignment.reason).or(thread.standing.why_not_placed());
     without_unknown(json!({
         "pid": thread.pid,
         "tid": id.tid,
@@ -40,8 +42,8 @@ pub fn thread(top: &Top, id: &ThreadId, thread: &ThreadState) -> Value {
         "pe": thread.pe.map(|pe| pe.0),
         "cpu": thread.cpu,
         "fpu": known_fpu_usage(&thread.usage).map(|estimate| estimate.value),
-        "bound": thread.assignment.as_ref().map(|assignment| assignment.pes.to_string()),
-        "reason": thread.assignment.as_ref().map(|assignment| &assignment.reason),
+        "bound": assignment.map(|assignment| assignment.pes.to_string()),
+        "reason": reason,
     }))
 }
 

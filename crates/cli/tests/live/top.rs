@@ -1,7 +1,8 @@
 //! `corewise top`: on a real terminal, which tmux makes, and as text.
 
-use crate::attach::Program;
+use crate::attach::{Program, bound};
 use crate::common::{burn, corewise, masks_of, wait_for};
+use crate::daemon::{Daemon, answer};
 use corewise_testing::needs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -223,6 +224,27 @@ fn one_screen_is_printed_without_a_terminal() {
     // What cannot be watched is left out.
     assert!(text(&["--once", "--interval", "250ms", &format!("{pid},4194999")]).contains("burn/fp"));
     assert!(text(&["--once", "--interval", "250ms"]).contains(" burn"), "among all");
+}
+
+#[test]
+fn it_says_what_a_daemon_does_that_runs_beside() {
+    needs!(TwoPes);
+    let program = Program::start(&["600", "int"]);
+    let daemon = Daemon::start(program.pid());
+    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    wait_for(|| (answer(&daemon.socket(), &[])["bound"] == 1).then_some(()));
+    let pid = program.pid().to_string();
+    let screen = |arguments: &[&str]| {
+        let mut top = corewise();
+        top.args(["top", "--once", "--interval", "250ms", &pid]).args(arguments);
+        let output = top.env("COREWISE_SOCKET", daemon.socket()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let seen = screen(&[]);
+    assert!(seen.contains("The daemon (policy mintlp) has bound 1 of 2 threads"), "{seen}");
+    assert!(!seen.contains("by itself"), "{seen}");
+    let of_another = screen(&["--policy", "spread"]);
+    assert!(of_another.contains("Policy spread") && !of_another.contains("The daemon"), "{of_another}");
 }
 
 #[test]

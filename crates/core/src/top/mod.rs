@@ -44,6 +44,8 @@ pub struct Top {
     pub threads: BTreeMap<ThreadId, ThreadState>,
     /// What is decided by which policy.
     pub policy: PolicyState,
+    /// What a daemon does that runs beside, if one does.
+    pub daemon: Option<DaemonState>,
     /// The share of a PE that corewise itself takes, 0..1; `None` before it is known.
     pub own_share: Option<f64>,
     /// The time between two looks, apart from those that something urgent asks for.
@@ -66,6 +68,17 @@ pub struct PolicyState {
     pub failure: Option<String>,
     /// What the guards have found, in words: of placements, then of waits.
     pub findings: Vec<String>,
+}
+
+/// A daemon that runs beside the display, as it describes itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DaemonState {
+    /// The name of its policy.
+    pub policy: String,
+    /// What its guards have found, in words.
+    pub findings: Vec<String>,
+    /// The threads that it has bound, by their kernel's number, and why.
+    pub bound: HashMap<u32, Assignment>,
 }
 
 /// One PE.
@@ -181,6 +194,11 @@ impl Top {
             failure: engine.policy_failure().map(str::to_owned),
             findings: findings(engine),
         };
+    }
+
+    /// Returns where a daemon that runs beside has bound a thread, and why.
+    pub fn bound_by_daemon(&self, thread: ThreadId) -> Option<&Assignment> {
+        self.daemon.as_ref()?.bound.get(&thread.tid)
     }
 
     /// Returns the name of a thread's program, else of the thread.

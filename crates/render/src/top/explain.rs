@@ -83,7 +83,7 @@ fn of_thread(top: &Top, id: ThreadId, about: &About) -> Option<Vec<String>> {
     let history = about.look.history(&thread.history, 1.0, 60);
     lines.push(format!("  CPU over time: {}", history.trim_start()));
     lines.push("Where corewise has it, and why".to_owned());
-    lines.extend(why(top, thread));
+    lines.extend(why(top, id, thread));
     lines.extend(thread.decisions.iter().map(decided));
     lines.push("The policy".to_owned());
     lines.extend(policy(top));
@@ -215,24 +215,22 @@ fn evidence(estimate: &Estimate) -> String {
 }
 
 /// Why a thread is where it is.
-fn why(top: &Top, thread: &ThreadState) -> Vec<String> {
+fn why(top: &Top, id: ThreadId, thread: &ThreadState) -> Vec<String> {
     let settings = thread.settings.iter();
     let settings = settings.map(|(setting, reason)| format!("  {setting}: {}.", Name(reason)));
+    if let Some(bound) = top.bound_by_daemon(id) {
+        return vec![format!("  The daemon has bound it to {}: {}.", bound.pes, Name(&bound.reason))];
+    }
     let place = match (&thread.assignment, thread.standing) {
-        (_, Standing::SelfPinned) => "  It set its own PEs, so it is left alone.".to_owned(),
-        (_, Standing::UserPlaced) => {
-            "  Its user chose its PEs (by OMP_PLACES or the like), so it is left alone.".to_owned()
+        (_, Standing::SelfPinned | Standing::UserPlaced)
+        | (None, Standing::StartsPrograms | Standing::LeftAlone) => {
+            format!("  It is left alone: {}.", thread.standing.why_not_placed().unwrap_or_default())
         }
         (Some(assignment), Standing::Bound) => {
             format!("  It is bound to {}: {}.", assignment.pes, Name(&assignment.reason))
         }
         (Some(assignment), _) => {
             format!("  The policy would bind it to {}: {}.", assignment.pes, Name(&assignment.reason))
-        }
-        (None, Standing::LeftAlone) => "  A rule leaves it alone.".to_owned(),
-        (None, Standing::StartsPrograms) => {
-            "  Its process starts programs, which would see only its PEs if it were bound: it is left alone."
-                .to_owned()
         }
         (None, _) if top.policy.name == DEFAULT.name => {
             "  Nowhere in particular: the policy `default` leaves every thread to Linux. Try --policy spread."
@@ -264,6 +262,11 @@ fn decided(decided: &Decided) -> String {
 
 /// What the policy does here, and what it has gained.
 fn policy(top: &Top) -> Vec<String> {
+    if let Some(daemon) = &top.daemon {
+        let policy = format!("  A daemon runs. Its policy is {}.", Name(&daemon.policy));
+        let found = daemon.findings.iter().map(|found| format!("  Measured: {}.", Name(found)));
+        return std::iter::once(policy).chain(found).collect();
+    }
     let policy = &top.policy;
     let kind = PolicyKind::find(policy.name.split(':').next().unwrap_or_default()).ok();
     let rule = kind.map_or(String::new(), |kind| format!(": {}", kind.rule));

@@ -182,8 +182,18 @@ fn limits(about: &About) -> Option<String> {
     })
 }
 
-/// What the policy does, and what that has gained as it was measured; `None` if it leaves all to Linux.
+/// What a daemon does that runs here, else the policy, and what that has gained as it was measured; `None` if
+/// all is left to Linux.
 fn verdict(top: &Top, about: &About) -> Option<String> {
+    if let Some(daemon) = &top.daemon {
+        let bound = top.threads.keys().filter(|thread| top.bound_by_daemon(**thread).is_some()).count();
+        let threads = explain::plural(top.threads.len(), "thread", "threads");
+        let found: String = daemon.findings.iter().map(|found| format!("; {}", Name(found))).collect();
+        return Some(format!(
+            "The daemon (policy {}) has bound {bound} of {threads}{found}",
+            Name(&daemon.policy)
+        ));
+    }
     let policy = &top.policy;
     if policy.name.is_empty() || policy.name == DEFAULT.name {
         return None;

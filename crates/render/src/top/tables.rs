@@ -146,7 +146,7 @@ pub fn threads(
         if width >= WIDE {
             text += &(look.history(&thread.history, 1.0, HISTORY) + "  ");
         }
-        Some(text + &placed(thread))
+        Some(text + &placed(top, *id, thread))
     };
     let list = List { rows: &rows, chosen: screen.thread, has_focus: screen.focus == Focus::Threads };
     list.lines(
@@ -236,8 +236,8 @@ fn class(class: FpuClass, look: &Look) -> &'static str {
 }
 
 /// Where a thread is placed and why, in a few words.
-fn placed(thread: &ThreadState) -> String {
-    if let Some(assignment) = &thread.assignment {
+fn placed(top: &Top, id: ThreadId, thread: &ThreadState) -> String {
+    if let Some(assignment) = top.bound_by_daemon(id).or(thread.assignment.as_ref()) {
         return format!("{}: {}", assignment.pes, Name(&assignment.reason));
     }
     let setting = thread.settings.first().map(|(setting, _)| setting.clone());

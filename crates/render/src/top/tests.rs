@@ -6,8 +6,10 @@ use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Hints, Input, Observation, SampleReading, Standing, ThreadReading,
 };
+use corewise_core::plan::Assignment;
 use corewise_core::policy;
 use corewise_core::time::Time;
+use corewise_core::top::DaemonState;
 use corewise_core::topology::Topology;
 use std::sync::Arc;
 
@@ -149,6 +151,32 @@ fn a_thread_is_explained() {
     let mut screen = Screen::default();
     strike(&mut screen, &top, &[Key::Tab, Key::Enter]);
     insta::assert_snapshot!("application", drawn(&top, &screen, (80, 40)));
+}
+
+#[test]
+fn what_a_daemon_has_bound_is_not_taken_for_the_threads_own_choice() {
+    let (mut top, mut screen) = (small(), Screen::default());
+    // It has set its own PEs, as it seems from outside.
+    let bound = Assignment { pes: "1".parse().unwrap(), reason: "its FPU is free".into() };
+    top.daemon = Some(DaemonState {
+        policy: "spread".to_owned(),
+        findings: vec!["placement gains 1.20".to_owned()],
+        bound: [(1003, bound)].into(),
+    });
+    let seen = drawn(&top, &screen, (120, 24));
+    let head = "The daemon (policy spread) has bound 1 of 7 threads; placement gains 1.20";
+    assert!(
+        seen.contains(head) && seen.contains("1: its FPU is free") && !seen.contains("by itself"),
+        "{seen}"
+    );
+    press(&mut screen, &top, "/python3");
+    strike(&mut screen, &top, &[Key::Enter, Key::Enter]);
+    let explained = drawn(&top, &screen, (120, 40));
+    assert!(explained.contains("The daemon has bound it to 1: its FPU is free."), "{explained}");
+    assert!(
+        explained.contains("Its policy is spread.") && explained.contains("Measured: placement"),
+        "{explained}"
+    );
 }
 
 #[test]

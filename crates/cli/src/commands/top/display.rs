@@ -1,5 +1,6 @@
 //! The display on a terminal: it is drawn when there is something new, but not too often.
 
+use super::beside::Beside;
 use anyhow::{Context, Error, Result};
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
@@ -28,6 +29,7 @@ pub struct Display {
     /// `None` once it is closed.
     terminal: Option<LiveTerminal>,
     top: Top,
+    beside: Beside,
     screen: Screen,
     about: About,
     /// Whether there is something new since it was drawn, and when that was.
@@ -39,11 +41,12 @@ pub struct Display {
 
 impl Display {
     /// Takes the terminal over.
-    pub fn open(about: About) -> Result<Display> {
+    pub fn open(about: About, beside: Beside) -> Result<Display> {
         let terminal = LiveTerminal::open(&about.look).context("cannot take over the terminal")?;
         Ok(Display {
             terminal: Some(terminal),
             top: Top::default(),
+            beside,
             screen: Screen::default(),
             about,
             is_old: true,
@@ -63,7 +66,10 @@ impl Display {
             return;
         }
         self.top.take(input, actions, engine);
-        self.is_old |= input.observation().is_some();
+        if input.observation().is_some() {
+            self.beside.ask(&mut self.top);
+            self.is_old = true;
+        }
     }
 
     /// Returns what the user has chosen.

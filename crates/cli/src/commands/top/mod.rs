@@ -7,6 +7,7 @@ use crate::session::attached;
 use crate::session::team_size::Teams;
 use crate::session::{Machine, SessionRequest};
 use anyhow::{Result, bail};
+use beside::Beside;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy::{DEFAULT, PolicySpec};
 use corewise_core::recording::{Question, Recording};
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+mod beside;
 mod display;
 mod once;
 mod replayed;
@@ -104,6 +106,8 @@ impl Top {
             (true, false) => "all of this user",
             (false, _) => "as named",
         };
+        // With a policy named it shows what that one would do, not what the daemon's does.
+        let asks_daemon = self.policy.policy.is_none();
         let keeper = Cell::new(None);
         let policy = self.policy.policy_or(PolicySpec::from(&DEFAULT), &|command| {
             let started = PolicyCommand::start(command, Duration::ZERO).map_err(|error| error.to_string())?;
@@ -133,13 +137,13 @@ impl Top {
             let printed = Rc::new(RefCell::new(String::new()));
             let shown = Rc::clone(&printed);
             attached::watch_only(request, &targets, |sources, notes| {
-                Ok(Once::begin(about(sources, notes), shown))
+                Ok(Once::begin(about(sources, notes), shown, Beside::of_live(asks_daemon)))
             })?;
             return Ok(terminal::print(&printed.borrow())?);
         }
         let mut display = None;
         let ended = attached::watch_only(request, &targets, |sources, notes| {
-            let opened = Display::open(about(sources, notes))?;
+            let opened = Display::open(about(sources, notes), Beside::of_live(asks_daemon))?;
             let shared: Shared = Rc::new(RefCell::new(opened));
             display = Some(Rc::clone(&shared));
             let see = Rc::clone(&shared);
@@ -171,7 +175,7 @@ impl Top {
             });
             return Ok(terminal::print(&last.text(&about))?);
         }
-        let shared = Rc::new(RefCell::new(Display::open(about)?));
+        let shared = Rc::new(RefCell::new(Display::open(about, Beside::default())?));
         let played = Played::new(replay.world, Rc::clone(&shared)).map(|mut played| {
             let clock = played.clock();
             let Ok(()) = control_loop(&mut played, &mut replay.engine, |input, actions, engine| {

@@ -1,6 +1,7 @@
 //! One screen as text, for scripts.
 
 use super::COLUMNS;
+use super::beside::Beside;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
@@ -21,7 +22,11 @@ pub struct Once(Rc<Cell<bool>>);
 
 impl Once {
     /// Creates it, with what writes the first observation to `shown`.
-    pub fn begin(about: About, shown: Rc<RefCell<String>>) -> (Box<dyn Onlooker>, Box<See>) {
+    pub fn begin(
+        about: About,
+        shown: Rc<RefCell<String>>,
+        mut beside: Beside,
+    ) -> (Box<dyn Onlooker>, Box<See>) {
         let is_over = Rc::new(Cell::new(false));
         let (once, mut top) = (Once(Rc::clone(&is_over)), Top::default());
         let see = move |input: &Input, actions: &[Action], engine: &Engine| {
@@ -30,6 +35,7 @@ impl Once {
             }
             top.take(input, actions, engine);
             if input.observation().is_some() {
+                beside.ask(&mut top);
                 *shown.borrow_mut() = print(&top, &about);
                 is_over.set(true);
             }
