@@ -8,11 +8,11 @@ use corewise_core::plan::{Change, Outcome, OutcomeKind};
 use corewise_core::top::Top;
 use corewise_sys::proc::Proc;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 use varlink::Reply;
 
-/// The number of events that are kept for clients that ask later.
+/// The number of events of each user that are kept for clients that ask later: nobody pushes out those of others.
 const KEPT_MAX: usize = 256;
 
 /// An event, and whose it is.
@@ -105,7 +105,15 @@ impl Events {
     pub fn take_news(&mut self) -> Vec<Event> {
         let news = std::mem::take(&mut self.news);
         self.kept.extend(news.iter().cloned());
-        self.kept.drain(..self.kept.len().saturating_sub(KEPT_MAX));
+        let mut later: HashMap<Option<u32>, usize> = HashMap::new();
+        let mut is_kept = |event: &Event| {
+            let later = later.entry(event.uid).or_default();
+            *later += 1;
+            *later <= KEPT_MAX
+        };
+        // The latest first.
+        let kept: Vec<Event> = self.kept.drain(..).rev().filter(|event| is_kept(event)).collect();
+        self.kept.extend(kept.into_iter().rev());
         news
     }
 }
@@ -126,22 +134,24 @@ mod tests {
     use corewise_core::plan::{Setting, SettingKind};
 
     #[test]
-    fn users_see_events_of_their_processes_and_the_oldest_are_forgotten() {
+    fn users_see_events_of_their_processes_and_the_oldest_of_each_are_forgotten() {
         let mut events = Events::default();
         let uid = nix::unistd::geteuid().as_raw();
+        events.add_of_process(u32::MAX, "placed", json!({"text": "of nobody"}));
         for number in 0..2 * KEPT_MAX {
             events.add_of_process(std::process::id(), "placed", json!({"text": number.to_string()}));
         }
-        events.add_of_process(u32::MAX, "placed", json!({"text": "of nobody"}));
         assert_eq!(events.kept().count(), 0, "they are news first");
         assert_eq!(events.take_news().len(), 2 * KEPT_MAX + 1);
-        assert_eq!((events.kept().count(), events.take_news().len()), (KEPT_MAX, 0));
+        assert_eq!((events.kept().count(), events.take_news().len()), (KEPT_MAX + 1, 0));
+        let first = events.kept().nth(1).unwrap();
+        assert_eq!(first.content["text"], KEPT_MAX.to_string(), "the oldest ones of that user are gone");
         let count = |uid| {
             let reply = reply(events.kept(), Peer { uid, pid: 0 }, false);
             reply.map_or(0, |reply| reply.parameters.unwrap()["events"].as_array().unwrap().len())
         };
-        let own = if uid == 0 { KEPT_MAX } else { KEPT_MAX - 1 };
-        assert_eq!((count(0), count(uid), count(uid + 1)), (KEPT_MAX, own, 0));
+        let own = if uid == 0 { KEPT_MAX + 1 } else { KEPT_MAX };
+        assert_eq!((count(0), count(uid), count(uid + 1)), (KEPT_MAX + 1, own, 0));
     }
 
     #[test]
