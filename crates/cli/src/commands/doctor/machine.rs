@@ -42,17 +42,22 @@ impl Machine {
 
     /// Returns how this process gets the capabilities that it lacks.
     pub fn capabilities_remedy(&self) -> String {
-        match (self.is_root, &self.container) {
+        match (&self.is_root, &self.container) {
             // Root without them is root of a container, or of a service with a bounding set.
             (true, None) => {
                 "give this service CAP_BPF, CAP_PERFMON and CAP_SYS_NICE (CapabilityBoundingSet=, \
                              see contrib/corewise.service)"
                     .to_owned()
             }
-            (true, Some(_)) => "start the container with --cap-add BPF --cap-add PERFMON --cap-add SYS_NICE \
-                                --pid host (docker, podman)"
-                .to_owned(),
-            (false, _) => format!("sudo setcap {CAPABILITIES} {}, or be root", self.program),
+            // What a file permits is limited by what the container may do.
+            (is_root, Some(_)) => {
+                let as_root = if *is_root { "" } else { ", as its root (--user 0)" };
+                format!(
+                    "start the container with --cap-add BPF --cap-add PERFMON --cap-add SYS_NICE --pid host \
+                     (docker, podman){as_root}"
+                )
+            }
+            (false, None) => format!("sudo setcap {CAPABILITIES} {}, or be root", self.program),
         }
     }
 
@@ -170,6 +175,8 @@ pub mod tests {
         assert_eq!(perf, rights, "it is not this setting that forbids it");
         let (rights, perf) = of(&[(STATUS, OF_CONTAINER), (".dockerenv", ""), (PARANOID, "4\n")]);
         assert!(rights.contains("--cap-add BPF") && perf == rights, "{rights}");
+        let (rights, _) = of(&[(STATUS, OF_USER), (".dockerenv", "")]);
+        assert!(rights.contains("--cap-add BPF") && rights.ends_with("as its root (--user 0)"), "{rights}");
         let (rights, perf) = of(&[(STATUS, OF_CONTAINER)]);
         assert!(rights.contains("CapabilityBoundingSet="), "{rights}");
         assert_eq!(perf, "a kernel with CONFIG_PERF_EVENTS");
