@@ -42,10 +42,12 @@ start() {
 }
 end() { systemctl stop "$@" 2>/dev/null; }
 
-# How the service runs: its options, and what else is to stand in the section [Service].
+# How the service runs: its options, and what else is to stand in the section [Service]. What it does is
+# checked, not at which cost: where PEs are emulated that would be too high.
 service_runs() {
   mkdir -p "$dropins"
-  printf '%s\n' '[Service]' ExecStart= "ExecStart=/usr/bin/corewise daemon $1" "${@:2}" >"$dropins/check.conf"
+  printf '%s\n' '[Service]' ExecStart= "ExecStart=/usr/bin/corewise daemon --own-cost 50 $1" "${@:2}" \
+    >"$dropins/check.conf"
   systemctl daemon-reload
 }
 main_pid() { systemctl show -P MainPID corewise; }
@@ -145,6 +147,7 @@ if [[ $cpuset ]]; then
     unshare --mount --uts --ipc --cgroup --pid --fork --kill-child --mount-proc burn 100000 fp
   check "a container with a cpuset: it is placed within" soon bound_within "$within"
   end box
+  echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
   mkdir /sys/fs/cgroup/gone
   echo $within >/sys/fs/cgroup/gone/cpuset.cpus
   start work Type=simple -- bash -c 'echo $$ >/sys/fs/cgroup/gone/cgroup.procs; exec burn 100000 fp'
@@ -205,6 +208,9 @@ check "masks, nice levels, weights are as before" as_before
 systemctl reset-failed corewise
 systemctl start corewise
 soon bound
+# It decides nothing any more.
+kill -STOP "$(main_pid)"
+soon bound
 kill -KILL "$(helper guardian)" "$(main_pid)"
 soon not is_active
 check "kill -9 of both: something is left" bound
@@ -245,6 +251,19 @@ systemctl start corewise
 for name in one two three; do start "$name" User=user -- regions 100000000; done
 check "the spin count of a user's OpenMP program is changed" soon writes_memory
 end one two three
+systemctl stop corewise
+
+## Metrics over HTTP, by the drop-in that the document has.
+awk '/^```ini$/ { inside = 1; next } /^```$/ { inside = 0 } inside' \
+  /usr/share/doc/corewise/docs/metrics.md >"$dropins/check.conf"
+systemctl daemon-reload
+systemctl start corewise
+shows_metrics() (
+  exec 3<>/dev/tcp/127.0.0.1/9775 || exit
+  printf 'GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+  grep -q '^corewise_pes ' <&3
+)
+check "metrics over HTTP" soon shows_metrics
 systemctl stop corewise
 
 ## The instance of a user.

@@ -58,9 +58,12 @@ pub fn hypervisor(root: &Path) -> Option<String> {
 /// The container that this process is in, as far as it shows.
 pub fn container(root: &Path) -> Option<String> {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
-    let container = text("run/systemd/container");
-    if !container.trim().is_empty() {
-        return Some(container.trim().to_owned());
+    // Of a container with systemd, and of one that systemd-nspawn or the like has made.
+    for file in ["run/systemd/container", "run/host/container-manager"] {
+        let container = text(file);
+        if !container.trim().is_empty() {
+            return Some(container.trim().to_owned());
+        }
     }
     for (file, name) in [(".dockerenv", "Docker"), ("run/.containerenv", "Podman")] {
         if root.join(file).exists() {
@@ -106,6 +109,7 @@ mod tests {
         );
         check(&[("proc/device-tree/hypervisor/compatible", "linux,kvm\0")], Some("virtual machine (KVM)"));
         check(&[HOST, ("run/systemd/container", "lxc\n")], Some("container (lxc)"));
+        check(&[HOST, ("run/host/container-manager", "systemd-nspawn")], Some("container (systemd-nspawn)"));
         check(&[HOST, ("proc/1/cgroup", "0::/kubepods/x\n")], Some("container (Kubernetes)"));
         check(
             &[GUEST, (CLOCKS, "kvm-clock"), (".dockerenv", "")],

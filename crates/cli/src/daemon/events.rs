@@ -12,7 +12,8 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 use varlink::Reply;
 
-/// The number of events of each user that are kept for clients that ask later: nobody pushes out those of others.
+/// The number of events of each user that are kept for clients that ask later: nobody pushes out those of
+/// others.
 const KEPT_MAX: usize = 256;
 
 /// An event, and whose it is.

@@ -20,8 +20,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The part of a daemon's own cost that may go into understanding samples, which looking rarer does not make
-/// cheaper. It is exceeded by a factor of two at most.
-const OF_SAMPLES: f64 = 0.2;
+/// cheaper. It is exceeded by a factor of two at most, and taking the samples in costs as much again.
+const OF_SAMPLES: f64 = 0.1;
 
 /// Watches and places the targets, or without any all processes that this one may look into. `open` gets the
 /// sources and notes when everything is ready. Everything is given back at the end. Without its guardian, or

@@ -81,7 +81,7 @@ pub fn all(machine: &Machine) -> Vec<Check> {
         ("other programs' memory", memory(machine)),
         ("control groups", groups(Hierarchy::mounted().map(drop))),
         ("parts of groups", parts(machine, std::process::id())),
-        ("runtime directory", runtime_directory(Directory::to_write().map(|d| d.path().to_owned()))),
+        ("runtime directory", runtime_directory(machine, Directory::to_write().map(|d| d.path().to_owned()))),
         ("daemon", daemon(machine, Connection::open(&candidates(None)).map(drop))),
         ("machine profile", profile(calibrate::default_path())),
     ]
@@ -285,13 +285,17 @@ fn parts(machine: &Machine, pid: u32) -> Finding {
     }
 }
 
-fn runtime_directory(found: Result<PathBuf, String>) -> Finding {
+fn runtime_directory(machine: &Machine, found: Result<PathBuf, String>) -> Finding {
     match found {
         Ok(path) => Finding::here(path.display()),
         Err(why) => Finding::missing(
             why,
             "runs do not know of each other; what a `kill -9` of corewise and its guardian leaves stays",
-            "sudo loginctl enable-linger $USER; export XDG_RUNTIME_DIR=/run/user/$(id -u)",
+            if machine.container.is_some() {
+                "mkdir -pm 700 /tmp/run-$(id -u); export XDG_RUNTIME_DIR=/tmp/run-$(id -u)"
+            } else {
+                "sudo loginctl enable-linger $USER; export XDG_RUNTIME_DIR=/run/user/$(id -u)"
+            },
         ),
     }
 }
@@ -439,7 +443,10 @@ mod tests {
         let machine = Machine::at(user.path());
         assert!(remedy(weights(&machine, false)).contains("cap_sys_nice"));
         assert!(remedy(groups(Err(GroupError::NotMounted))).contains("cgroup2"));
-        assert!(remedy(runtime_directory(Err("none".to_owned()))).contains("XDG_RUNTIME_DIR="));
+        let directory = |machine: &Machine| remedy(runtime_directory(machine, Err("none".to_owned())));
+        assert!(directory(&machine).contains("loginctl"));
+        let container = machine::root(&[(STATUS, OF_USER), (".dockerenv", "")]);
+        assert!(directory(&Machine::at(container.path())).contains("mkdir"), "no logind there");
         assert!(remedy(daemon(&machine, Err(anyhow!("none")))).contains("corewise daemon"));
         assert!(remedy(profile(Err(anyhow!("none")))).contains("--output"));
         let path = user.path().join("profile.json");
