@@ -9,7 +9,9 @@
 //! What a bound thread starts inherits its mask, and programs size themselves by it for good. So a thread
 //! that has inherited a mask gets its own back as soon as it is seen: with BPF before it can look at its
 //! mask, if corewise gets a PE in time. A process that starts programs is not bound any more, not even when
-//! it runs another program itself.
+//! it runs another program itself. One that executes another program in its own place, as a script that
+//! prepares something does at its end, gets its mask back and is judged anew; at the second time it counts as
+//! one that starts programs.
 //!
 //! Limits: a thread that pins itself to exactly the PEs that corewise has given to another thread is mistaken
 //! for one that inherited them, unless it had the mask before, or none of its ancestors was ever bound (known
@@ -56,6 +58,8 @@ pub struct Masks {
     was_bound: HashMap<u32, bool>,
     /// The processes that start programs.
     starters: HashSet<u32>,
+    /// The processes that have executed another program while they were bound, and that program ([`image_of`]).
+    executed: HashMap<u32, u64>,
     /// The process of each thread.
     process_of: HashMap<u32, u32>,
     /// Bound threads that were given their own masks back because they start programs.
@@ -139,18 +143,33 @@ impl Masks {
         if self.starters.contains(&pid) { Standing::StartsPrograms } else { standing }
     }
 
+    /// Looks whether a process that was bound has executed a program since: without BPF nothing reports it.
+    fn look_for_execution(&mut self, facts: &ThreadFacts) {
+        let was_bound = facts.tid == facts.pid && self.was_bound.get(&facts.pid) == Some(&true);
+        let known = self.processes.get(&facts.pid).filter(|_| was_bound);
+        if known.is_some_and(|process| process.image != image_of(facts.pid)) {
+            self.with_binder(|binder| binder.give_back(facts.pid));
+            self.note_execution(facts.tid, facts.pid);
+        }
+    }
+
+    /// A process that was bound has executed another program, and has its mask back.
+    fn note_execution(&mut self, tid: u32, pid: u32) {
+        self.processes.remove(&pid);
+        self.given_back.insert(tid);
+        // The kernel may report what a look has found already.
+        let image = image_of(pid);
+        if self.executed.insert(pid, image).is_some_and(|before| before != image) {
+            self.starters.insert(pid);
+        }
+    }
+
     /// Returns the state of the thread's process, which is read when the process is new or runs another
     /// program.
     fn process(&mut self, facts: &ThreadFacts) -> &Process {
         let leads = facts.tid == facts.pid;
         let known = self.processes.get(&facts.pid);
-        // Without BPF nothing reports that a bound thread executes a program.
-        let image = (leads && self.was_bound.get(&facts.pid) == Some(&true)).then(|| image_of(facts.pid));
-        let executes = known.is_some_and(|process| image.is_some_and(|image| image != process.image));
-        if executes {
-            self.starters.insert(facts.pid);
-        }
-        if executes || known.is_none_or(|process| leads && process.name != facts.name) {
+        if known.is_none_or(|process| leads && process.name != facts.name) {
             self.with_binder(|binder| binder.note_member(facts.pid));
             // The first thread's mask is what the process was started with; the others may have pinned
             // themselves.
@@ -164,7 +183,7 @@ impl Masks {
                 None => self.allowed.clone(),
             };
             let user_placed = environment::places_threads(facts.pid);
-            let (name, image) = (facts.name.clone(), image.unwrap_or_else(|| image_of(facts.pid)));
+            let (name, image) = (facts.name.clone(), image_of(facts.pid));
             self.processes.insert(facts.pid, Process { name, image, user_placed, permitted });
         }
         &self.processes[&facts.pid]
@@ -199,9 +218,13 @@ impl Masks {
             if self.was_bound.get(&start.by_tid) != Some(&true) {
                 continue;
             }
-            binder.give_back(start.by_tid);
-            self.starters.insert(start.by_pid);
-            self.given_back.insert(start.by_tid);
+            self.with_binder(|binder| binder.give_back(start.by_tid));
+            if start.tid == start.by_tid {
+                self.note_execution(start.tid, start.pid);
+            } else {
+                self.starters.insert(start.by_pid);
+                self.given_back.insert(start.by_tid);
+            }
         }
     }
 
@@ -225,6 +248,7 @@ impl Masks {
     /// Returns who decides where the thread runs, and the PEs that its user permits. The thread lives and was
     /// found since the pass began.
     pub fn standing(&mut self, facts: &ThreadFacts) -> (Standing, Arc<CpuSet>) {
+        self.look_for_execution(facts);
         // It has ended since it was found and cannot be placed.
         let Ok(mask) = affinity::get(facts.tid) else { return (Standing::Free, Arc::default()) };
         self.process_of.insert(facts.tid, facts.pid);
@@ -308,6 +332,7 @@ impl Actuator for Masks {
         for pid in left {
             self.processes.remove(&pid);
             self.starters.remove(&pid);
+            self.executed.remove(&pid);
             self.with_binder(|binder| binder.note(Entry::Left(pid)));
         }
     }
@@ -333,6 +358,7 @@ impl Actuator for Masks {
             Change::Bind(pes) => {
                 let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
                 let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
+                self.given_back.remove(&tid);
                 Some(binder.bind(tid, generation, basis, pes))
             }
             _ => {
@@ -480,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_process_that_executes_a_program_has_its_mask_back_and_is_not_bound_again() {
+    fn a_bound_process_that_executes_a_program_has_its_mask_back_and_is_bound_once_more() {
         needs!(TwoPes);
         let act = || {
             let mut actuator = acting();
@@ -498,27 +524,29 @@ mod tests {
             };
             assert_eq!(look(&mut actuator), Standing::Free);
             assert_eq!(change(&mut actuator, Change::Bind(last(&own))), OutcomeKind::Done);
-            actuator.give_back_to(&[Start { tid, pid, generation: 0, by_tid: tid, by_pid: pid }]);
+            let start = Start { tid, pid, generation: 0, by_tid: tid, by_pid: pid };
+            actuator.give_back_to(&[start, start]);
             assert_eq!(affinity::get(tid), Ok(own.clone()));
-            assert_eq!(look(&mut actuator), Standing::StartsPrograms);
-            assert_eq!(change(&mut actuator, Change::Bind(last(&own))), OutcomeKind::NotOurs);
             assert_eq!(
                 change(&mut actuator, Change::Free),
                 OutcomeKind::Done,
                 "the engine need not know why"
             );
+            assert_eq!(look(&mut actuator), Standing::Free);
+            assert_eq!(change(&mut actuator, Change::Bind(last(&own))), OutcomeKind::Done);
+            assert_eq!(look(&mut actuator), Standing::Bound);
         };
         std::thread::spawn(act).join().unwrap();
     }
 
     #[test]
-    fn a_process_that_executed_a_program_before_it_was_bound_starts_none() {
+    fn the_second_program_that_a_process_executes_while_it_is_bound_has_it_left_alone() {
         needs!(TwoPes);
         let mut actuator = acting();
         let (own, _) = affinity::own_and_cpuset().unwrap();
         let allowed = Arc::new(own.clone());
         let mut child = Command::new("sh")
-            .args(["-c", "read l; exec sh -c 'echo; read l; exec sh -c \"echo; read l\"'"])
+            .args(["-c", r#"read l; export again='echo; read l; exec sh -c "$again"'; exec sh -c "$again""#])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -534,13 +562,18 @@ mod tests {
             actuator.observed = task::now() + 1;
             actuator.standing(&facts_of(pid, pid)).0
         };
-        assert_eq!(look(&mut actuator), Standing::Free);
-        execute();
         let thread = ThreadId { tid: pid, generation: 0 };
         let bind = Action { thread, change: Change::Bind(last(&own)), reason: "".into() };
-        assert_eq!(actuator.apply(&bind), Some(OutcomeKind::Done));
-        assert_eq!(look(&mut actuator), Standing::Bound);
+        assert_eq!(look(&mut actuator), Standing::Free);
         execute();
+        for _ in 0..2 {
+            assert_eq!(actuator.apply(&bind), Some(OutcomeKind::Done));
+            assert_eq!(look(&mut actuator), Standing::Bound);
+            execute();
+            let now = look(&mut actuator);
+            assert!(matches!(now, Standing::Free | Standing::StartsPrograms), "{now:?}");
+            assert_eq!(affinity::get(pid), Ok(own.clone()));
+        }
         assert_eq!(look(&mut actuator), Standing::StartsPrograms);
         child.kill().and_then(|()| child.wait()).unwrap();
     }

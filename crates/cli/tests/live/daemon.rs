@@ -94,6 +94,26 @@ fn the_daemon_places_a_running_program_tells_why_and_gives_it_back() {
     assert!(!daemon.socket().exists());
 }
 
+/// As scripts do that prepare something, and as systemd does.
+#[test]
+fn a_program_that_takes_the_place_of_a_bound_one_is_placed_too() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let (go, burn) = (directory.path().join("go"), burn());
+    let script = r#"while [ ! -e "$0" ]; do :; done; exec "$1" 60 int"#;
+    let program = Command::new("sh").args(["-c", script]).arg(&go).arg(&burn).spawn().unwrap();
+    let program = Running(program);
+    let pid = program.0.id();
+    let daemon = Daemon::start(pid);
+    wait_for(|| (bound(pid) > 0).then_some(()));
+    std::fs::write(&go, "").unwrap();
+    let is_placed = |thread: &Value| thread["name"] == "int" && thread["bound"] == "0";
+    wait_for(|| {
+        let threads = &answer(&daemon.socket(), &[&pid.to_string()])["threads"];
+        threads.as_array()?.iter().any(is_placed).then_some(())
+    });
+}
+
 #[test]
 fn a_daemon_that_is_killed_leaves_nothing_and_another_one_takes_its_place() {
     needs!(TwoPes);
