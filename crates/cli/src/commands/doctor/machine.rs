@@ -13,6 +13,8 @@ pub struct Machine {
     /// The effective capabilities, one bit each.
     pub capabilities: u64,
     pub container: Option<String>,
+    /// Whether a file may give this process the capabilities that it lacks.
+    may_gain: bool,
     /// The file of this program.
     program: String,
 }
@@ -31,6 +33,7 @@ impl Machine {
             is_root: effective_user(&proc).is_some_and(|uid| uid == "0"),
             capabilities: privileged::effective(&proc),
             container: virtualisation::container(root),
+            may_gain: may_gain(&proc),
             program: program.display().to_string(),
         }
     }
@@ -49,15 +52,14 @@ impl Machine {
                              see contrib/corewise.service)"
                     .to_owned()
             }
-            // What a file permits is limited by what the container may do.
-            (is_root, Some(_)) => {
+            (is_root, Some(_)) if *is_root || !self.may_gain => {
                 let as_root = if *is_root { "" } else { ", as its root (--user 0)" };
                 format!(
                     "start the container with --cap-add BPF --cap-add PERFMON --cap-add SYS_NICE --pid host \
                      (docker, podman){as_root}"
                 )
             }
-            (false, None) => format!("sudo setcap {CAPABILITIES} {}, or be root", self.program),
+            _ => format!("sudo setcap {CAPABILITIES} {}, or be root", self.program),
         }
     }
 
@@ -107,6 +109,12 @@ impl Machine {
             names => format!("{user}, {names}"),
         }
     }
+}
+
+/// Returns whether the capabilities are within what this process can ever have; containers leave some out.
+fn may_gain(proc: &Proc) -> bool {
+    let all = privileged::PERFMON_AND_BPF | privileged::SYS_NICE;
+    proc.own_status().bits("CapBnd").is_none_or(|within| within & all == all)
 }
 
 /// Returns the number of the user whose rights this process has.
@@ -175,7 +183,8 @@ pub mod tests {
         assert_eq!(perf, rights, "it is not this setting that forbids it");
         let (rights, perf) = of(&[(STATUS, OF_CONTAINER), (".dockerenv", ""), (PARANOID, "4\n")]);
         assert!(rights.contains("--cap-add BPF") && perf == rights, "{rights}");
-        let (rights, _) = of(&[(STATUS, OF_USER), (".dockerenv", "")]);
+        let bounded = OF_USER.to_owned() + "CapBnd:\t00000000a80425fb\n";
+        let (rights, _) = of(&[(STATUS, &bounded), (".dockerenv", "")]);
         assert!(rights.contains("--cap-add BPF") && rights.ends_with("as its root (--user 0)"), "{rights}");
         let (rights, perf) = of(&[(STATUS, OF_CONTAINER)]);
         assert!(rights.contains("CapabilityBoundingSet="), "{rights}");
