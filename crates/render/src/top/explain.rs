@@ -77,7 +77,10 @@ fn of_thread(top: &Top, id: ThreadId, about: &About) -> Option<Vec<String>> {
         vec![format!("Thread {} ({}) of process {}{of}", id.tid, thread_name(top, thread), thread.pid)];
     lines.push("Where it runs".to_owned());
     lines.push(where_it_runs(top, thread));
-    lines.push(format!("  Its user permits PEs {}.", thread.permitted));
+    // Seen from beside, what the daemon has set looks like what its user permits.
+    if top.bound_by_daemon(id).is_none() {
+        lines.push(format!("  Its user permits PEs {}.", thread.permitted));
+    }
     lines.push("What it uses".to_owned());
     lines.extend(uses(thread));
     let history = about.look.history(&thread.history, 1.0, 60);

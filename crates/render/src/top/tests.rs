@@ -173,6 +173,7 @@ fn what_a_daemon_has_bound_is_not_taken_for_the_threads_own_choice() {
     strike(&mut screen, &top, &[Key::Enter, Key::Enter]);
     let explained = drawn(&top, &screen, (120, 40));
     assert!(explained.contains("The daemon has bound it to 1: its FPU is free."), "{explained}");
+    assert!(!explained.contains("Its user permits"), "{explained}");
     assert!(
         explained.contains("Its policy is spread.") && explained.contains("Measured: placement"),
         "{explained}"
