@@ -62,7 +62,7 @@ pub struct Masks {
     executed: HashMap<u32, u64>,
     /// The process of each thread.
     process_of: HashMap<u32, u32>,
-    /// Bound threads that were given their own masks back because they start programs.
+    /// Bound threads that were given their own masks back because they start or execute programs.
     given_back: HashSet<u32>,
     /// The unexpected masks of this pass, by thread and generation, and those of the last pass.
     doubts: HashMap<(u32, u64), CpuSet>,

@@ -63,13 +63,12 @@ impl Named {
         let mut daemon = Connection::open(&candidates(self.socket.as_deref()))?;
         let mut status = 0;
         for pid in &self.pids {
-            let called = daemon.call(method, json!({"pid": pid}), false, |answer| {
-                take(*pid, &answer);
-                Ok(true)
-            });
-            if let Err(error) = called {
-                terminal::message(terminal::describe_error(error.as_ref()));
-                status = 1;
+            match daemon.ask(method, json!({"pid": pid})) {
+                Ok(answer) => take(*pid, &answer),
+                Err(error) => {
+                    terminal::message(terminal::describe_error(error.as_ref()));
+                    status = 1;
+                }
             }
         }
         Ok(status)

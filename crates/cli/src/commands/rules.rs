@@ -83,10 +83,8 @@ impl Rules {
             }
             Action::Reload { socket } => {
                 let mut daemon = Connection::open(&candidates(socket.as_deref()))?;
-                daemon.call("Reload", json!({}), false, |answer| {
-                    print(&format!("{} rules in force\n", answer["rules"]))?;
-                    Ok(true)
-                })?;
+                let answer = daemon.ask("Reload", json!({}))?;
+                print(&format!("{} rules in force\n", answer["rules"]))?;
             }
             Action::Why { pid, json, place } => {
                 let rules = rules_files::read(&place.directories()?)?;

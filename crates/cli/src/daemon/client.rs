@@ -51,6 +51,16 @@ impl Connection {
         Ok(None)
     }
 
+    /// Calls a method that has one reply, and returns that.
+    pub fn ask(&mut self, method: &str, parameters: Value) -> Result<Value> {
+        let mut answer = Value::Null;
+        self.call(method, parameters, false, |reply| {
+            answer = reply;
+            Ok(true)
+        })?;
+        Ok(answer)
+    }
+
     /// Calls a method, and hands over its replies until there are no more, or `take` wants none.
     pub fn call(
         &mut self,
@@ -113,14 +123,9 @@ fn refusal(error: &str, parameters: &Value) -> String {
 /// Returns the daemon's socket; `None` if none runs, and an error if one does not place it.
 pub fn announce() -> Result<Option<PathBuf>> {
     let Some((path, mut daemon)) = Connection::to_running()? else { return Ok(None) };
-    let mut acts = false;
-    daemon
-        .call("Attach", json!({}), false, |answer| {
-            acts = answer["acts"] == true;
-            Ok(true)
-        })
-        .map_err(|error| if is_late(&error) { anyhow!(HANGS) } else { error })?;
-    if acts { Ok(Some(path)) } else { bail!("it would change nothing of this command") }
+    let asked = daemon.ask("Attach", json!({}));
+    let answer = asked.map_err(|error| if is_late(&error) { anyhow!(HANGS) } else { error })?;
+    if answer["acts"] == true { Ok(Some(path)) } else { bail!("it would change nothing of this command") }
 }
 
 const HANGS: &str = "it does not answer";

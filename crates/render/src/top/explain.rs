@@ -219,11 +219,11 @@ fn evidence(estimate: &Estimate) -> String {
 
 /// Why a thread is where it is.
 fn why(top: &Top, id: ThreadId, thread: &ThreadState) -> Vec<String> {
-    let settings = thread.settings.iter();
-    let settings = settings.map(|(setting, reason)| format!("  {setting}: {}.", Name(reason)));
     if let Some(bound) = top.bound_by_daemon(id) {
         return vec![format!("  The daemon has bound it to {}: {}.", bound.pes, Name(&bound.reason))];
     }
+    let settings = thread.settings.iter();
+    let settings = settings.map(|(setting, reason)| format!("  {setting}: {}.", Name(reason)));
     let place = match (&thread.assignment, thread.standing) {
         (_, Standing::SelfPinned | Standing::UserPlaced)
         | (None, Standing::StartsPrograms | Standing::LeftAlone) => {

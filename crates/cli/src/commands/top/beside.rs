@@ -5,7 +5,7 @@ use anyhow::Result;
 use corewise_core::plan::Assignment;
 use corewise_core::top::{DaemonState, Top};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// The least time between two questions: an answer names every thread.
@@ -56,20 +56,11 @@ impl Beside {
 }
 
 fn state(mut daemon: Connection) -> Result<DaemonState> {
-    let Status { policy, findings } = serde_json::from_value(answer(&mut daemon, "GetStatus")?)?;
-    let Threads { threads } = serde_json::from_value(answer(&mut daemon, "ListThreads")?)?;
+    let Status { policy, findings } = serde_json::from_value(daemon.ask("GetStatus", json!({}))?)?;
+    let Threads { threads } = serde_json::from_value(daemon.ask("ListThreads", json!({}))?)?;
     let bound = threads.into_iter().filter_map(|Thread { tid, bound, reason }| {
         let (pes, reason) = (bound?.parse().ok()?, reason.unwrap_or_default().into());
         Some((tid, Assignment { pes, reason }))
     });
     Ok(DaemonState { policy, findings, bound: bound.collect() })
-}
-
-fn answer(daemon: &mut Connection, method: &str) -> Result<Value> {
-    let mut answer = Value::Null;
-    daemon.call(method, json!({}), false, |value| {
-        answer = value;
-        Ok(true)
-    })?;
-    Ok(answer)
 }
