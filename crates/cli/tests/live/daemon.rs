@@ -104,7 +104,8 @@ fn a_program_that_takes_the_place_of_a_bound_one_is_placed_too() {
     let program = Command::new("sh").args(["-c", script]).arg(&go).arg(&burn).spawn().unwrap();
     let program = Running(program);
     let pid = program.0.id();
-    let daemon = Daemon::start(pid);
+    // What is placed is not taken back for a trial.
+    let daemon = Daemon::start_with(pid, "[daemon]\nguard = \"off\"\n");
     wait_for(|| (bound(pid) > 0).then_some(()));
     std::fs::write(&go, "").unwrap();
     let is_placed = |thread: &Value| thread["name"] == "int" && thread["bound"] == "0";
