@@ -74,7 +74,7 @@ struct Process {
     /// The name of its first thread when its environment was read: another name means another program.
     name: Arc<str>,
     /// The program that it runs ([`image_of`]).
-    image: u64,
+    image: Option<u64>,
     /// Whether its user placed its threads by an environment variable.
     user_placed: bool,
     /// The mask with which the process started, as set by its user.
@@ -147,7 +147,8 @@ impl Masks {
     fn look_for_execution(&mut self, facts: &ThreadFacts) {
         let was_bound = facts.tid == facts.pid && self.was_bound.get(&facts.pid) == Some(&true);
         let known = self.processes.get(&facts.pid).filter(|_| was_bound);
-        if known.is_some_and(|process| process.image != image_of(facts.pid)) {
+        let Some(before) = known.and_then(|process| process.image) else { return };
+        if image_of(facts.pid).is_some_and(|image| image != before) {
             self.with_binder(|binder| binder.give_back(facts.pid));
             self.note_execution(facts.tid, facts.pid);
         }
@@ -158,7 +159,7 @@ impl Masks {
         self.processes.remove(&pid);
         self.given_back.insert(tid);
         // The kernel may report what a look has found already.
-        let image = image_of(pid);
+        let Some(image) = image_of(pid) else { return };
         if self.executed.insert(pid, image).is_some_and(|before| before != image) {
             self.starters.insert(pid);
         }
@@ -169,6 +170,7 @@ impl Masks {
     fn process(&mut self, facts: &ThreadFacts) -> &Process {
         let leads = facts.tid == facts.pid;
         let known = self.processes.get(&facts.pid);
+        let image = known.and_then(|process| process.image);
         if known.is_none_or(|process| leads && process.name != facts.name) {
             self.with_binder(|binder| binder.note_member(facts.pid));
             // The first thread's mask is what the process was started with; the others may have pinned
@@ -183,16 +185,18 @@ impl Masks {
                 None => self.allowed.clone(),
             };
             let user_placed = environment::places_threads(facts.pid);
-            let (name, image) = (facts.name.clone(), image_of(facts.pid));
+            // Another name may mean another program: the next look finds that, if the process is bound.
+            let image = image.or_else(|| image_of(facts.pid));
+            let name = facts.name.clone();
             self.processes.insert(facts.pid, Process { name, image, user_placed, permitted });
         }
         &self.processes[&facts.pid]
     }
 }
 
-/// Returns a number that changes when a process executes a program; 0 if it is not known.
-fn image_of(pid: u32) -> u64 {
-    Proc::own().task(pid).ok().flatten().map_or(0, |stat| stat.stack)
+/// Returns a number that differs once a process has executed another program; `None` if it is not known now.
+fn image_of(pid: u32) -> Option<u64> {
+    Proc::own().task(pid).ok().flatten()?.stack
 }
 
 /// Returns whether a process has waited for a child process.
@@ -351,7 +355,7 @@ impl Actuator for Masks {
         let leads_free = tid == pid && binder.ledger().bound_as(tid).is_none();
         if let (true, Some(process)) = (leads_free, self.processes.get_mut(&pid)) {
             // The program that it has executed since it was last observed has not seen a mask of ours.
-            process.image = image_of(pid);
+            process.image = image_of(pid).or(process.image);
         }
         match &action.change {
             Change::Bind(_) if self.starters.contains(&pid) => Some(OutcomeKind::NotOurs),

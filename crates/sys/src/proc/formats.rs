@@ -28,8 +28,9 @@ pub struct Stat {
     pub start_ticks: u64,
     /// Page faults of the child processes that it has waited for: not 0 if there ever was one.
     pub children_faults: u64,
-    /// The address of its first stack, which tells one program that it executes from the next; 0 if hidden.
-    pub stack: u64,
+    /// The address of its first stack, which tells one program that it executes from the next; `None` if hidden,
+    /// and while it executes one: until that is loaded, the address changes more than once.
+    pub stack: Option<u64>,
     /// The PE that it ran on last.
     pub last_pe: u32,
 }
@@ -52,7 +53,8 @@ impl Stat {
             threads: number(20)?,
             start_ticks: number(22)?,
             children_faults: number(11)?,
-            stack: number(28)?,
+            // The kernel sets the address of the code right before the final one of the stack.
+            stack: Some(number(28)?).filter(|stack| *stack != 0 && number(26) > Some(1)),
             last_pe: u32::try_from(number(39)?).ok()?,
         })
     }

@@ -364,6 +364,9 @@ fn malformed(path: &Path, text: &[u8]) -> ProcError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn broken_files_are_named_with_their_content() {
@@ -372,6 +375,34 @@ mod tests {
         std::fs::write(root.path().join("7/task/7/stat"), "7 (x").unwrap();
         let error = Proc::at(root.path()).stat(7, 7).unwrap_err().to_string();
         assert!(error.contains("7/task/7/stat") && error.contains("7 (x"), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_executes_a_program_has_one_stack_before_and_another_one_after_that() {
+        for _ in 0..20 {
+            let script = ["-c", "read line; exec sleep 60"];
+            let mut child = Command::new("sh").args(script).stdin(Stdio::piped()).spawn().unwrap();
+            let (pid, mut input) = (child.id(), child.stdin.take().unwrap());
+            let stack = || Proc::own().stat(pid, pid).unwrap().unwrap().stack;
+            let mut seen = Vec::new();
+            let mut look_until_there_are = |count| {
+                let begin = Instant::now();
+                while seen.len() < count {
+                    assert!(begin.elapsed() < Duration::from_secs(60), "it executes no program");
+                    seen.extend(stack());
+                    seen.dedup();
+                }
+                for _ in 0..1000 {
+                    seen.extend(stack());
+                }
+            };
+            look_until_there_are(1);
+            input.write_all(b"\n").unwrap();
+            look_until_there_are(2);
+            seen.dedup();
+            child.kill().and_then(|()| child.wait()).unwrap();
+            assert_eq!(seen.len(), 2, "{seen:x?}");
+        }
     }
 
     #[test]
