@@ -1,10 +1,13 @@
 //! What rules ask about a process, from `/proc`.
 
 use corewise_code::elf::ElfFile;
+use corewise_core::program;
 use corewise_rules::Facts;
 use corewise_sys::proc::Proc;
-use corewise_sys::{cgroup, input};
+use corewise_sys::{cgroup, input, privileged};
 use nix::unistd::{Uid, User};
+use std::ffi::OsString;
+use std::path::Path;
 
 /// Returns what is known of a process; all is unknown if it has ended. The build id is only read if it is
 /// wanted, as that opens the executable.
@@ -18,11 +21,24 @@ pub fn of(proc: &Proc, pid: u32, wants_build_id: bool) -> Facts {
         name: proc.program_name(pid).or_else(|| proc.name(pid).ok()),
         // The kernel's mark of a file that was replaced or deleted meanwhile.
         exe: exe.map(|path| path.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(path)),
-        build_id: wants_build_id.then(|| build_id(proc, pid)).flatten(),
+        build_id: wants_build_id.then(|| build_id(&proc.program_link(pid))).flatten(),
         units,
         user: uid.and_then(|uid| User::from_uid(Uid::from_raw(uid)).ok()?).map(|user| user.name),
         uid,
         cgroup: cgroup.map(str::to_owned),
+    }
+}
+
+/// Returns what will be known of a command that this process starts.
+pub fn of_command(command: &[OsString], wants_build_id: bool) -> Facts {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let file = command.first().and_then(|first| privileged::file_of(first)?.canonicalize().ok());
+    let build_id = file.as_ref().filter(|_| wants_build_id).and_then(|file| build_id(file));
+    Facts {
+        name: program::name_of(&words),
+        exe: file.map(|file| file.to_string_lossy().into_owned()),
+        build_id,
+        ..of(&Proc::own(), std::process::id(), false)
     }
 }
 
@@ -31,17 +47,16 @@ fn effective_user(proc: &Proc, pid: u32) -> Option<u32> {
     proc.status(pid).ok()??.field("Uid")?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-fn build_id(proc: &Proc, pid: u32) -> Option<String> {
-    let link = proc.program_link(pid);
-    let file = input::open_regular(&link).ok()?;
-    Some(ElfFile::of(&link, file).ok()?.build_id()?.to_owned())
+fn build_id(path: &Path) -> Option<String> {
+    let file = input::open_regular(path).ok()?;
+    Some(ElfFile::of(path, file).ok()?.build_id()?.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
-    use std::path::Path;
+    use std::process::{Command, Stdio};
 
     fn process(root: &Path, exe: &Path, cgroup: &str) -> Facts {
         let folder = root.join("7");
@@ -83,6 +98,18 @@ mod tests {
             (facts.cgroup.as_deref(), facts.units),
             (Some("/a.scope"), Some(vec!["a.scope".to_owned()]))
         );
+    }
+
+    #[test]
+    fn the_facts_of_a_command_are_those_that_it_will_have() {
+        let command = ["sh", "/nowhere/prepare.sh"].map(OsString::from);
+        let facts = of_command(&command, false);
+        let mut child = Command::new("sh").args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap();
+        let running = of(&Proc::own(), child.id(), false);
+        child.kill().and_then(|()| child.wait()).unwrap();
+        assert_eq!(facts, Facts { name: Some("prepare.sh".to_owned()), ..running });
+        let unknown = of_command(&["/nowhere/x".into()], true);
+        assert_eq!((unknown.name.as_deref(), unknown.exe, unknown.build_id), (Some("x"), None, None));
     }
 
     #[test]

@@ -58,7 +58,7 @@ const DAEMON: Kind = Kind {
 };
 const RULE: Kind = Kind {
     name: "a rule",
-    keys: &["name", "match", "leave-alone", "kinds", "pes", "waits", "policy", "guard"],
+    keys: &["name", "match", "leave-alone", "kinds", "pes", "waits", "policy", "guard", "adapt-team"],
     elsewhere: "write it in a [[rule]]",
 };
 const MATCH: Kind = Kind {
@@ -69,8 +69,9 @@ const MATCH: Kind = Kind {
 /// Keys that there might be, and what to do instead.
 const NOWHERE: [Kind; 1] = [Kind {
     name: "",
-    keys: &["teams", "team-size", "adapt-team"],
-    elsewhere: "a running program keeps the size of its teams; start it with `corewise run --adapt-team`",
+    keys: &["teams", "team-size"],
+    elsewhere: "write adapt-team = true in a [[rule]], for what `corewise run` starts; running programs keep \
+                the size of their teams",
 }];
 
 const TEXT: &str = "a text in quotation marks";
@@ -206,6 +207,7 @@ impl Reader {
                 "name" => name = Some(self.text(key, value, TEXT).unwrap_or_default()),
                 "match" => conditions = Some(self.conditions(value)),
                 "leave-alone" => settings.leave_alone = self.truth(key, value),
+                "adapt-team" => settings.adapt_team = self.truth(key, value),
                 "kinds" => settings.pes = self.kinds(key, value).map(PeChoice::Kinds).or(settings.pes),
                 "pes" => settings.pes = self.parsed(key, value, pes).map(PeChoice::List).or(settings.pes),
                 "policy" => settings.policy = self.parsed(key, value, policy_of_rule),
@@ -239,6 +241,7 @@ impl Reader {
             ("leave-alone", "waits", alone),
             ("leave-alone", "policy", alone),
             ("leave-alone", "guard", alone),
+            ("leave-alone", "adapt-team", alone),
         ] {
             if is_both(key, other) {
                 self.error(&rule[other], Problem::Contradiction { key, other, remedy });

@@ -28,6 +28,8 @@ pub struct Settings {
     pub policy: Option<PolicySpec>,
     /// Whether its placement is tried, and reverted if it does not help; `None`: as without a rule.
     pub guard: Option<bool>,
+    /// Whether `corewise run` starts it with thread teams of its fair share of the PEs.
+    pub adapt_team: bool,
 }
 
 /// Some of the PEs of a machine.

@@ -57,7 +57,7 @@ fn every_key_is_understood() {
          [[rule]]\nname = 'b'\nmatch.user = '*'\nkinds = ['slow', 'mid1']\nwaits = 'turns'\n\
          [[rule]]\nname = 'c'\n[rule.match]\nuser = '*'\n\
          [[rule]]\nname = 'd'\npes = '0-3'\nmatch.user = '*'\npolicy = 'pa:turn=2s'\nguard = 'on'\n\
-         [[rule]]\nname = 'e'\nmatch.user = '*'\npolicy = 'none'\n",
+         [[rule]]\nname = 'e'\nmatch.user = '*'\npolicy = 'none'\nadapt-team = true\n",
     );
     let daemon = &rules.daemon;
     assert_eq!(daemon.policy.as_ref().map(ToString::to_string).as_deref(), Some("pa:turn=500ms"));
@@ -78,6 +78,7 @@ fn every_key_is_understood() {
     let policies = [c, d, e].map(|rule| rule.settings.policy.as_ref().map(policy_word));
     assert_eq!(policies.each_ref().map(Option::as_deref), [None, Some("pa:turn=2s"), Some("none")]);
     assert_eq!((d.settings.guard, e.settings.guard), (Some(true), None));
+    assert_eq!((d.settings.adapt_team, e.settings.adapt_team), (false, true));
     assert!(rules.ask_for(Fact::BuildId));
 }
 
@@ -183,7 +184,7 @@ fn the_error_for_a_wrong_key_names_the_right_one_or_its_place() {
     check(
         &format!("{head}leave_alone = true"),
         "4:1: a rule has no key `leave_alone`; the nearest is `leave-alone`; it has name, match, \
-         leave-alone, kinds, pes, waits, policy, guard",
+         leave-alone, kinds, pes, waits, policy, guard, adapt-team",
     );
     check(
         &format!("{head}interval = '1s'"),
@@ -196,8 +197,8 @@ fn the_error_for_a_wrong_key_names_the_right_one_or_its_place() {
     check("pes = '0'", "1:1: `pes` does not belong to a file of rules: write it in a [[rule]]");
     check(
         "daemon.team-size = 3",
-        "1:8: `team-size` does not belong to [daemon]: a running program keeps the size of its teams; start \
-         it with `corewise run --adapt-team`",
+        "1:8: `team-size` does not belong to [daemon]: write adapt-team = true in a [[rule]], for what \
+         `corewise run` starts; running programs keep the size of their teams",
     );
 }
 

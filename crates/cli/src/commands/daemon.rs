@@ -3,7 +3,7 @@
 use super::{PolicyOptions, SourceOptions, Targets, ThisMachine};
 use crate::daemon::consent::{Consents, Shared};
 use crate::daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, socket_of_user};
-use crate::rules_files;
+use crate::rules_files::Place;
 use crate::session::team_size::Teams;
 use crate::session::{self, Machine, SessionRequest};
 use anyhow::{Context, Result, anyhow, bail};
@@ -40,10 +40,8 @@ pub struct Daemon {
     /// Where clients ask [default: /run/corewise.socket, or daemon.socket in the user's runtime directory]
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// Read the rules in rules.toml and rules.d/*.toml of this directory instead of those that are installed;
-    /// several times: the most important directory first
-    #[arg(long, value_name = "DIR")]
-    config_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    rules: Place,
     /// The share of the machine that the daemon itself may take, in percent of all PEs; above it, it looks
     /// rarer, and says so
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * own_cost::DEFAULT, value_parser = percent)]
@@ -116,11 +114,7 @@ impl Daemon {
         DescriptorLimit::raise().context("cannot raise the limit of open files")?;
         let metrics = self.metrics.checked()?;
         let machine = Machine::of(self.machine.clone())?;
-        let directories = match self.config_dir.is_empty() {
-            true => rules_files::directories(),
-            false => self.config_dir.clone(),
-        };
-        let consents = Consents::read(directories, machine.topology()?.clone())?;
+        let consents = Consents::read(self.rules.directories()?, machine.topology()?.clone())?;
         let wanted = consents.rules().daemon.clone();
         let policy =
             self.policy.policy_or(wanted.policy.clone().unwrap_or_else(|| (&SPREAD).into()), &|_| {

@@ -2,7 +2,8 @@
 
 use crate::daemon::client::{Connection, candidates};
 use crate::outputs::JsonOutput;
-use crate::{process_facts, rules_files};
+use crate::process_facts;
+use crate::rules_files::{self, Place};
 use anyhow::{Result, bail};
 use corewise_core::waits::Mitigations;
 use corewise_render::table::Table;
@@ -49,24 +50,6 @@ enum Action {
         #[command(flatten)]
         place: Place,
     },
-}
-
-#[derive(Debug, clap::Args)]
-struct Place {
-    /// Read rules.toml and rules.d/*.toml of this directory instead of those that are installed; several
-    /// times: the most important directory first
-    #[arg(long, value_name = "DIR")]
-    config_dir: Vec<PathBuf>,
-}
-
-impl Place {
-    /// Returns the directories. One that is named must be there; those of an installation need not be.
-    fn directories(self) -> Result<Vec<PathBuf>> {
-        if let Some(missing) = self.config_dir.iter().find(|directory| !directory.is_dir()) {
-            bail!("--config-dir {}: there is no such directory", missing.display());
-        }
-        Ok(if self.config_dir.is_empty() { rules_files::directories() } else { self.config_dir })
-    }
 }
 
 impl Rules {
@@ -167,6 +150,7 @@ impl<'a> Why<'a> {
             let policy = self.settings.policy.as_ref().map_or("the daemon's".to_owned(), policy_word);
             table.row(["policy", &policy]);
             table.row(["guard", if self.settings.guard.unwrap_or(true) { "on" } else { "off" }]);
+            table.row(["adapt-team", if self.settings.adapt_team { "yes" } else { "no" }]);
         }
         table.to_string()
     }

@@ -4,10 +4,11 @@ use super::doctor::ASK;
 use super::{OnOff, PolicyOptions, SourceOptions, Targets, ThisMachine};
 use crate::daemon::client;
 use crate::outputs::{JsonOutput, OutputFile};
+use crate::rules_files::{self, Place};
 use crate::session::attached;
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
-use crate::{report_file, whole_file};
+use crate::{process_facts, report_file, whole_file};
 use anyhow::{Result, bail};
 use corewise_binding::actuators;
 use corewise_core::engine::EngineConfig;
@@ -19,6 +20,7 @@ use corewise_discovery::Extent;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
+use corewise_rules::{Fact, Verdict};
 use corewise_sys::launch::{Launch, LaunchError, Output};
 use corewise_sys::{environment, proc};
 use std::cell::Cell;
@@ -88,6 +90,8 @@ pub struct Run {
     /// differently
     #[arg(long, conflicts_with = "targets")]
     adapt_team: bool,
+    #[command(flatten)]
+    rules: Place,
     /// Try each placement on the running program, and keep it only if the program gets faster
     ///
     /// This takes a program whose progress can be measured (docs/guard.md). Likewise, changes of waits that
@@ -180,6 +184,7 @@ impl Run {
             duration: None,
             waits: Mitigations { spin: true, turns: true },
             adapt_team: false,
+            rules: _,
             guard: OnOff::On,
             claims: None,
             no_daemon: false,
@@ -193,6 +198,28 @@ impl Run {
         let is_default = policy.is_default() && *sources == SourceOptions::default() && machine.is_as_found();
         let has_output = !report.is_empty() || json.is_wanted();
         is_default && !has_output && targets.is_empty() && environment::outer_corewise().is_none()
+    }
+
+    /// Takes from the rules what holds for a command at its start. Broken rules keep no command from running.
+    fn take_up_rules(&mut self, notes: &mut Vec<String>) -> Result<()> {
+        let directories = self.rules.directories()?;
+        let is_started = !self.command.is_empty() && environment::outer_corewise().is_none();
+        if !is_started || self.dry_run || self.adapt_team {
+            return Ok(());
+        }
+        match rules_files::read(&directories) {
+            Ok(rules) => {
+                let facts = process_facts::of_command(&self.command, rules.ask_for(Fact::BuildId));
+                let Verdict { rule, settings, .. } = rules.matching(&facts);
+                self.adapt_team = settings.adapt_team;
+                if let (Some(rule), true) = (rule, self.adapt_team) {
+                    notes.push(format!("its teams are adapted by the rule `{}`", rule.name));
+                }
+            }
+            Err(errors) if !self.quiet => terminal::message(format_args!("no rule holds: {errors}")),
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// Executes the command in this process, if a daemon gives all that is asked for. Returns only if none
@@ -226,7 +253,9 @@ impl Run {
     }
 
     /// Runs the command; returns its exit status.
-    pub fn execute(self) -> Result<ExitStatus> {
+    pub fn execute(mut self) -> Result<ExitStatus> {
+        let mut notes = Vec::new();
+        self.take_up_rules(&mut notes)?;
         self.leave_it_to_a_daemon()?;
         self.check_outputs()?;
         let keeper = Cell::new(None);
@@ -237,7 +266,6 @@ impl Run {
         })?;
         let is_placed = self.policy.asks_for_placement();
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json.is_wanted();
-        let mut notes = Vec::new();
         let config = self.config(policy.name(), &mut notes)?;
         let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
         let keep_descriptors = self.outputs().any(may_name_descriptor);

@@ -69,6 +69,34 @@ fn a_program_that_starts_while_others_run_has_a_smaller_team_and_the_closing_lin
 }
 
 #[test]
+fn a_rule_adapts_the_teams_of_its_programs_and_of_no_others() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "[[rule]]\nname = 'training'\nmatch.name = 'train.sh'\nadapt-team = true\n";
+    std::fs::write(directory.path().join("rules.toml"), rules).unwrap();
+    for script in ["train.sh", "other.sh"] {
+        std::fs::write(directory.path().join(script), "echo $OMP_NUM_THREADS\n").unwrap();
+    }
+    let report = directory.path().join("report.json");
+    let size = |options: &[&str], script: &str| {
+        let mut run = corewise();
+        run.env_remove("OMP_NUM_THREADS").args(["run", "--config-dir"]).arg(directory.path()).args(options);
+        run.arg("--report").arg(&report).args(["--", "sh"]).arg(directory.path().join(script));
+        text(&run.output().unwrap().stdout).to_owned()
+    };
+    let crowd = crowd();
+    let adapted: usize = size(&[], "train.sh").parse().unwrap();
+    assert!(adapted < std::thread::available_parallelism().unwrap().get(), "{adapted}");
+    let said = std::fs::read_to_string(&report).unwrap();
+    assert!(said.contains("its teams are adapted by the rule `training`"), "{said}");
+    assert_eq!((size(&["--dry-run"], "train.sh"), size(&[], "other.sh")), (String::new(), String::new()));
+    // A broken rule keeps no command from running.
+    std::fs::write(directory.path().join("rules.toml"), "[[rule]]\n").unwrap();
+    assert_eq!(size(&[], "train.sh"), "");
+    drop(crowd);
+}
+
+#[test]
 fn a_choice_of_the_user_stays_and_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let report = directory.path().join("report.json");
