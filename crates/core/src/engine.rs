@@ -305,7 +305,9 @@ impl Engine {
         let now = observation.at;
         if let Some(own_cost) = &mut self.own_cost {
             let pes = self.machine.topology.pes.len();
-            own_cost.take(now, observation.own_cpu_ns, self.config.interval, pes);
+            // Looking more rarely makes answers no cheaper: who asks has a budget of their own.
+            let own_ns = observation.own_cpu_ns.saturating_sub(observation.answers_cpu_ns);
+            own_cost.take(now, own_ns, self.config.interval, pes);
         }
         for outcome in &observation.outcomes {
             self.present.take_outcome(outcome, now);

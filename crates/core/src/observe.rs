@@ -45,9 +45,16 @@ pub struct Observation {
     pub outcomes: Vec<Outcome>,
     /// CPU time that corewise itself has used so far, in nanoseconds.
     pub own_cpu_ns: u64,
+    /// The part of that for answers to clients, in nanoseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub answers_cpu_ns: u64,
     /// What all runs of the user share; `None` where epochs common to them are not held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub board: Option<Board>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The program that a process runs.

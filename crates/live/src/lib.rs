@@ -460,6 +460,7 @@ impl World for LiveWorld {
             programs: self.programs.take(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: own_cpu_ns(),
+            answers_cpu_ns: self.onlooker.as_deref().map_or(0, |onlooker| onlooker.spent().as_nanos() as u64),
             board: self.parts.board.borrow().as_ref().map(SharedBoard::read),
         })
     }

@@ -12,6 +12,11 @@ pub trait Onlooker {
     /// Returns the time within which it wants a turn anyway.
     fn due_within(&self) -> Option<Duration>;
 
+    /// Returns the CPU time that it has used so far and that is no cost of watching and placing.
+    fn spent(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Gives it a turn. Returns whether the world is to end.
     fn take_turn(&mut self, trees: &mut dyn Trees) -> bool;
 }

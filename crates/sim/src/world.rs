@@ -252,6 +252,7 @@ impl World for SimWorld {
             threads,
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
+            answers_cpu_ns: 0,
             board,
         })
     }

@@ -2,11 +2,11 @@
 //!
 //! Problem: work such as looking at threads must be prompt when something has just begun, and must cost next
 //! to nothing in the long run, however long a single look takes. Approach: a token bucket. CPU time is
-//! granted as a share of the time that passes, and up to [`BURST`] of it can be saved.
+//! granted as a share of the time that passes, and up to a burst of it can be saved.
 
 use std::time::{Duration, Instant};
 
-/// The most CPU time that is saved.
+/// The most CPU time that is saved, if nothing else is said.
 pub const BURST: Duration = Duration::from_millis(3);
 
 /// The CPU time that some work may take now.
@@ -14,6 +14,8 @@ pub const BURST: Duration = Duration::from_millis(3);
 pub struct Allowance {
     /// The granted share of a PE.
     share: f64,
+    /// The most that is saved.
+    burst: Duration,
     /// CPU time in seconds; negative after more was spent than was there.
     left: f64,
     at: Instant,
@@ -22,7 +24,12 @@ pub struct Allowance {
 impl Allowance {
     /// Grants a `share` of a PE from now on, with everything saved that can be.
     pub fn new(share: f64) -> Allowance {
-        Allowance { share, left: BURST.as_secs_f64(), at: Instant::now() }
+        Allowance::with_burst(share, BURST)
+    }
+
+    /// The same, with so much that can be saved.
+    pub fn with_burst(share: f64, burst: Duration) -> Allowance {
+        Allowance { share, burst, left: burst.as_secs_f64(), at: Instant::now() }
     }
 
     /// Takes note that the work took so much CPU time. Returns after which time it may be done again.
@@ -30,9 +37,10 @@ impl Allowance {
         self.spend_at(cost, Instant::now())
     }
 
-    fn spend_at(&mut self, cost: Duration, now: Instant) -> Duration {
+    /// The same, at this time.
+    pub fn spend_at(&mut self, cost: Duration, now: Instant) -> Duration {
         let granted = self.share * now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + granted).min(BURST.as_secs_f64()) - cost.as_secs_f64();
+        self.left = (self.left + granted).min(self.burst.as_secs_f64()) - cost.as_secs_f64();
         self.at = now;
         Duration::from_secs_f64((-self.left / self.share).max(0.0))
     }

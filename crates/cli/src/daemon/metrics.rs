@@ -10,7 +10,7 @@ use super::tally::{Tally, word};
 use corewise_core::top::Top;
 use corewise_sys::proc::Proc;
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The label of threads that no rule matches.
 const NO_RULE: &str = "no rule";
@@ -77,6 +77,8 @@ static OWN_MEMORY: Metric =
     Metric::gauge("corewise_resident_memory_bytes", &[], "Resident memory of the daemon itself");
 static RULES: Metric = Metric::gauge("corewise_rules", &[], "Rules in force");
 static CLIENTS: Metric = Metric::gauge("corewise_clients", &[], "Clients at the daemon's socket");
+static CLIENTS_CPU: Metric =
+    Metric::counter("corewise_clients_cpu_seconds", &[], "CPU time of the daemon for answers to clients");
 static HTTP: Metric =
     Metric::counter("corewise_http_requests", &["code"], "Requests for metrics, by HTTP status");
 static START: Metric =
@@ -86,7 +88,7 @@ static BUILD_INFO: Metric =
 static POLICY_INFO: Metric = Metric::gauge("corewise_policy_info", &["policy"], "1; the policy");
 
 /// All metrics, in the order of the page.
-static ALL: [&Metric; 24] = [
+static ALL: [&Metric; 25] = [
     &THREADS,
     &PLACED,
     &STANDING,
@@ -107,27 +109,34 @@ static ALL: [&Metric; 24] = [
     &OWN_MEMORY,
     &RULES,
     &CLIENTS,
+    &CLIENTS_CPU,
     &HTTP,
     &START,
     &BUILD_INFO,
     &POLICY_INFO,
 ];
 
+/// What was answered so far.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// The clients at the socket.
+    pub clients: usize,
+    /// The CPU time of all answers.
+    pub cpu: Duration,
+    /// How many requests over HTTP got which status.
+    pub http: BTreeMap<&'static str, u64>,
+}
+
 /// Returns the metrics as text.
-pub fn text(
-    known: &Known,
-    tally: &Tally,
-    clients: usize,
-    answered: &BTreeMap<&'static str, u64>,
-    format: Format,
-) -> String {
+pub fn text(known: &Known, tally: &Tally, answers: &Answers, format: Format) -> String {
     let mut samples = tally.samples();
     add_threads(known, &mut samples);
     add_programs(&known.top, &mut samples);
     samples.add(&INTERVAL, &[], tally.interval.as_secs_f64());
-    samples.add(&CLIENTS, &[], clients as f64);
+    samples.add(&CLIENTS, &[], answers.clients as f64);
+    samples.add(&CLIENTS_CPU, &[], answers.cpu.as_secs_f64());
     samples.add(&RULES, &[], known.consents.borrow().rules().rules.len() as f64);
-    for (code, count) in answered {
+    for (code, count) in &answers.http {
         samples.add(&HTTP, &[code], *count as f64);
     }
     if let Some(bytes) = Proc::own().own_status().bytes("VmRSS") {

@@ -8,6 +8,7 @@
 //!
 //! Which policy places a program, and whether it is placed at all, is in the rules ([`consent`]).
 
+mod budget;
 pub mod client;
 pub mod consent;
 mod detached;
@@ -27,6 +28,7 @@ mod text_file;
 mod trees;
 
 use anyhow::Result;
+use budget::Budget;
 use consent::Consents;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
@@ -37,10 +39,10 @@ use corewise_live::{Onlooker, Trees};
 use events::Events;
 use exposition::Format;
 use http::Http;
+use metrics::Answers;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use socket::{Follows, Socket};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -105,6 +107,7 @@ pub struct Daemon {
     socket: Socket,
     http: Option<Http>,
     file: Option<TextFile>,
+    budget: Budget,
 }
 
 impl Daemon {
@@ -124,7 +127,7 @@ impl Daemon {
             let (address, path) = (http.address()?, http::PATH);
             ::log::info!(corewise_event = "metrics"; "metrics are at http://{address}{path}");
         }
-        let mut daemon = Daemon { known, tally, socket, http, file: None };
+        let mut daemon = Daemon { known, tally, socket, http, file: None, budget: Budget::new() };
         let create = |path: &PathBuf| TextFile::create(path, &daemon.metrics(Format::Prometheus));
         daemon.file = metrics.file.as_ref().map(create).transpose()?;
         Ok(Rc::new(RefCell::new(daemon)))
@@ -137,8 +140,9 @@ impl Daemon {
         self.known.events.take(input.outcomes(), &self.known.top);
         self.tell_events();
         if input.observation().is_some() {
-            let known = &self.known;
-            self.socket.tell_followers(Follows::States, |peer| Some(interface::status(known, peer, true)));
+            let Daemon { known, socket, budget, .. } = self;
+            let state = |peer| Some(interface::status(known, peer, true));
+            socket.tell_followers(budget, Follows::States, state);
         }
     }
 
@@ -146,27 +150,31 @@ impl Daemon {
     fn tell_events(&mut self) {
         let news = self.known.events.take_news();
         if !news.is_empty() {
-            self.socket.tell_followers(Follows::Events, |peer| events::reply(&news, peer, true));
+            let event = |peer| events::reply(&news, peer, true);
+            self.socket.tell_followers(&mut self.budget, Follows::Events, event);
         }
     }
 
     fn metrics(&self, format: Format) -> String {
-        let answered = self.http.as_ref().map(|http| http.answered.clone()).unwrap_or_default();
-        self.metrics_with(&answered, format)
+        let answers = answers(&self.socket, &self.budget, self.http.as_ref());
+        metrics::text(&self.known, &self.tally, &answers, format)
     }
 
-    fn metrics_with(&self, answered: &BTreeMap<&'static str, u64>, format: Format) -> String {
-        metrics::text(&self.known, &self.tally, self.socket.clients(), answered, format)
+    /// Returns how long requests for metrics wait, if they do.
+    fn http_waits(&self) -> Option<Duration> {
+        let wait = self.http.as_ref().map(|_| self.budget.wait(None, Instant::now()));
+        wait.filter(|wait| !wait.is_zero())
     }
 
     fn take_turn(&mut self, trees: &mut dyn Trees) {
-        let Daemon { known, socket, .. } = self;
-        socket.take_turn(|request, peer| interface::answer(known, trees, request, peer));
-        if let Some(mut http) = self.http.take() {
-            let answered = http.answered.clone();
+        let Daemon { known, tally, socket, http, budget, .. } = self;
+        socket.take_turn(budget, |request, peer| interface::answer(known, trees, request, peer));
+        let may_scrape = budget.wait(None, Instant::now()).is_zero();
+        if let Some(http) = http.as_mut().filter(|_| may_scrape) {
+            let answers = answers(socket, budget, Some(http));
             let format = Format::OpenMetrics;
-            http.take_turn(|| (self.metrics_with(&answered, format), format.media_type()));
-            self.http = Some(http);
+            let page = || (metrics::text(known, tally, &answers, format), format.media_type());
+            budget.pay(None, || http.take_turn(page));
         }
         if let Some(mut file) = self.file.take() {
             if file.due_within().is_zero() {
@@ -177,24 +185,39 @@ impl Daemon {
     }
 }
 
+fn answers(socket: &Socket, budget: &Budget, http: Option<&Http>) -> Answers {
+    let http = http.map(|http| http.answered.clone()).unwrap_or_default();
+    Answers { clients: socket.clients(), cpu: budget.spent(), http }
+}
+
 /// The turns of all who ask in the loop.
 pub struct Clients {
     daemon: Rc<RefCell<Daemon>>,
-    /// Readable while one of `_of` is.
+    /// Readable while one of these is.
     ready: Epoll,
-    _of: Vec<OwnedFd>,
+    _socket: OwnedFd,
+    http: Option<OwnedFd>,
 }
 
 impl Clients {
     /// Creates it.
     pub fn of(daemon: Rc<RefCell<Daemon>>) -> Result<Clients> {
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let mut of = vec![daemon.borrow().socket.descriptor()?];
-        of.extend(daemon.borrow().http.as_ref().map(Http::descriptor).transpose()?);
-        for descriptor in &of {
+        let socket = daemon.borrow().socket.descriptor()?;
+        let http = daemon.borrow().http.as_ref().map(Http::descriptor).transpose()?;
+        for descriptor in [&socket].into_iter().chain(&http) {
             ready.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         }
-        Ok(Clients { daemon, ready, _of: of })
+        Ok(Clients { daemon, ready, _socket: socket, http })
+    }
+
+    /// Waits for requests for metrics unless those must wait.
+    fn watch_http(&self, waits: bool) {
+        let interest = if waits { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
+        if let Some(http) = &self.http {
+            // It is in the set.
+            let _ = self.ready.modify(http, &mut EpollEvent::new(interest, 0));
+        }
     }
 }
 
@@ -204,13 +227,21 @@ impl Onlooker for Clients {
     }
 
     fn due_within(&self) -> Option<Duration> {
-        self.daemon.borrow().file.as_ref().map(TextFile::due_within)
+        let daemon = self.daemon.borrow();
+        let file = daemon.file.as_ref().map(TextFile::due_within);
+        let delayed = daemon.socket.due_within(&daemon.budget);
+        file.into_iter().chain(delayed).chain(daemon.http_waits()).min()
+    }
+
+    fn spent(&self) -> Duration {
+        self.daemon.borrow().budget.spent()
     }
 
     fn take_turn(&mut self, trees: &mut dyn Trees) -> bool {
         let mut daemon = self.daemon.borrow_mut();
         daemon.take_turn(trees);
         daemon.tell_events();
+        self.watch_http(daemon.http_waits().is_some());
         false
     }
 }

@@ -3,14 +3,16 @@
 //! Reading and writing never wait. A turn serves a bounded number of clients, and answers a bounded number of
 //! requests of each; the rest is answered in the next turns, before more is read. A client that does not read
 //! what it asked for, or sends a message without an end, is disconnected. Of each user but root and the
-//! daemon's own there are a bounded number, so that none can keep the others out.
+//! daemon's own there are a bounded number, so that none can keep the others out, and what they ask for has a
+//! [`Budget`].
 
+use super::budget::Budget;
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -81,6 +83,8 @@ pub struct Socket {
     ready: Epoll,
     clients: HashMap<u64, Client>,
     clients_max: usize,
+    /// The clients whose requests wait until their user's budget permits more.
+    delayed: BTreeSet<u64>,
     last: u64,
     /// When it was last logged that a user is refused.
     refused: HashMap<u32, Instant>,
@@ -131,7 +135,8 @@ impl Socket {
         let (path, (soft, _)) = (path.to_owned(), getrlimit(Resource::RLIMIT_NOFILE)?);
         let clients_max = CLIENTS_MAX.min(soft as usize / 4);
         let (clients, refused, last) = (HashMap::new(), HashMap::new(), LISTENER);
-        Ok(Socket { listener, ready, clients, clients_max, last, refused, path, _lock: lock })
+        let delayed = BTreeSet::new();
+        Ok(Socket { listener, ready, clients, clients_max, delayed, last, refused, path, _lock: lock })
     }
 
     /// Returns the number of clients.
@@ -144,42 +149,84 @@ impl Socket {
         self.ready.0.as_fd().try_clone_to_owned()
     }
 
-    /// Serves the clients that want something.
-    pub fn take_turn(&mut self, mut answer: impl FnMut(&Request<'_>, Peer) -> Answer) {
+    /// Returns the time within which requests that were delayed are answered.
+    pub fn due_within(&self, budget: &Budget) -> Option<Duration> {
+        let now = Instant::now();
+        let delayed = self.delayed.iter().filter_map(|key| self.clients.get(key));
+        delayed.map(|client| budget.wait(Some(client.peer.uid), now)).min()
+    }
+
+    /// Serves the clients that want something, as far as their users' budgets permit.
+    pub fn take_turn(&mut self, budget: &mut Budget, mut answer: impl FnMut(&Request<'_>, Peer) -> Answer) {
+        self.resume(budget);
         let mut events = [EpollEvent::empty(); SERVED_MAX];
         // Whatever fails for all is tried again in the next turn.
         let count = self.ready.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
             match event.data() {
-                LISTENER => self.welcome(),
+                LISTENER => self.welcome(budget),
                 key => {
                     let Some(client) = self.clients.get_mut(&key) else { continue };
-                    let stays = client.serve(event.events(), &mut answer);
+                    let (user, events) = (Some(client.peer.uid), event.events());
+                    let must_wait = !budget.wait(user, Instant::now()).is_zero();
+                    // The kernel reports an end whether one waits for it or not.
+                    let has_left = events.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+                    if must_wait && !has_left {
+                        self.delayed.insert(key);
+                    }
+                    let stays = match must_wait {
+                        true => !has_left,
+                        false => budget.pay(user, || client.serve(events, &mut answer)),
+                    };
                     self.settle(key, stays);
                 }
             }
         }
     }
 
-    /// Sends the clients that follow these what concerns them, if anything does.
-    pub fn tell_followers(&mut self, of: Follows, mut reply: impl FnMut(Peer) -> Option<Reply>) {
+    /// Sends the clients that follow these what concerns them, if anything does. Those whose users' budgets
+    /// are exhausted miss a state, as the next one replaces it, but no event.
+    pub fn tell_followers(
+        &mut self,
+        budget: &mut Budget,
+        of: Follows,
+        mut reply: impl FnMut(Peer) -> Option<Reply>,
+    ) {
         let following = self.clients.iter().filter(|(_, client)| client.follows == Some(of));
         for key in following.map(|(key, _)| *key).collect::<Vec<_>>() {
             let Some(client) = self.clients.get_mut(&key) else { continue };
-            let Some(reply) = reply(client.peer) else { continue };
-            let stays = client.tell(&reply);
-            self.settle(key, stays);
+            let user = Some(client.peer.uid);
+            if of == Follows::States && !budget.wait(user, Instant::now()).is_zero() {
+                continue;
+            }
+            let told = budget.pay(user, || reply(client.peer).map(|reply| client.tell(&reply)));
+            if let Some(stays) = told {
+                self.settle(key, stays);
+            }
+        }
+    }
+
+    /// Watches delayed clients again whose users' budgets permit more.
+    fn resume(&mut self, budget: &Budget) {
+        let now = Instant::now();
+        for key in std::mem::take(&mut self.delayed) {
+            let Some(client) = self.clients.get(&key) else { continue };
+            if budget.wait(Some(client.peer.uid), now).is_zero() {
+                self.settle(key, true);
+            } else {
+                self.delayed.insert(key);
+            }
         }
     }
 
     /// Takes in clients that have connected. Without a free descriptor they wait until a client leaves.
-    fn welcome(&mut self) {
+    fn welcome(&mut self, budget: &Budget) {
         for _ in 0..SERVED_MAX {
             let Ok((stream, _)) = self.listener.accept() else { return };
             let peer = getsockopt(&stream, PeerCredentials);
             let peer = peer.map(|peer| Peer { uid: peer.uid(), pid: peer.pid() as u32 });
             let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
-            if !self.has_room_for(peer.uid) {
+            if !self.has_room_for(peer.uid, budget) {
                 self.log_refusal(peer.uid);
                 continue;
             }
@@ -197,10 +244,10 @@ impl Socket {
         let _ = self.ready.modify(&self.listener, &mut EpollEvent::new(ARRIVALS, LISTENER));
     }
 
-    fn has_room_for(&self, uid: u32) -> bool {
+    fn has_room_for(&self, uid: u32, budget: &Budget) -> bool {
         let of_user = || self.clients.values().filter(|client| client.peer.uid == uid).count();
-        let is_trusted = uid == 0 || uid == nix::unistd::geteuid().as_raw();
-        self.clients.len() < self.clients_max && (is_trusted || of_user() < OF_USER_MAX)
+        let may_have_more = budget.is_trusted(Some(uid)) || of_user() < OF_USER_MAX;
+        self.clients.len() < self.clients_max && may_have_more
     }
 
     fn log_refusal(&mut self, uid: u32) {
@@ -218,10 +265,13 @@ impl Socket {
         let Some(client) = self.clients.get(&key) else { return };
         let unsent_of_all = || self.clients.values().map(|client| client.unsent.len()).sum::<usize>();
         let stays = stays && (client.unsent.is_empty() || unsent_of_all() <= UNSENT_OF_ALL_MAX);
-        let mut event = EpollEvent::new(client.waits_for(), key);
+        let is_delayed = self.delayed.contains(&key);
+        let waits_for = if is_delayed { EpollFlags::empty() } else { client.waits_for() };
+        let mut event = EpollEvent::new(waits_for, key);
         if !stays || self.ready.modify(&client.stream, &mut event).is_err() {
             // Closing it takes it out of the set.
             self.clients.remove(&key);
+            self.delayed.remove(&key);
             self.await_arrivals();
         }
     }
@@ -345,7 +395,9 @@ mod tests {
             match reader.read_until(0, &mut message) {
                 Ok(_) if message.pop() == Some(0) => return String::from_utf8(message).ok(),
                 Ok(_) => return None,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => socket.take_turn(letters),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    socket.take_turn(&mut Budget::new(), letters)
+                }
                 Err(_) => return None,
             }
         }
@@ -363,7 +415,7 @@ mod tests {
         let mut clients: Vec<UnixStream> = Vec::new();
         for _ in 0..count {
             clients.push(connect(&socket));
-            socket.take_turn(letters);
+            socket.take_turn(&mut Budget::new(), letters);
         }
         clients.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
         for client in &clients {
@@ -372,7 +424,7 @@ mod tests {
         drop(clients);
         let last = connect(&socket);
         while socket.clients.len() != 1 {
-            socket.take_turn(letters);
+            socket.take_turn(&mut Budget::new(), letters);
         }
         drop(last);
     }
@@ -383,11 +435,11 @@ mod tests {
         let (mut silent, mut other) = (connect(&socket), connect(&socket));
         silent.write_all(b"{\"method\":\"a.b\",\"more\":true,\"parameters\":{\"count\":1000000}}\0").unwrap();
         while !socket.clients.values().any(|client| client.follows.is_some()) {
-            socket.take_turn(letters);
+            socket.take_turn(&mut Budget::new(), letters);
         }
         let state = |_| Some(Reply::parameters(Some(json!({"letters": "x".repeat(1_000_000)}))));
         while socket.clients.len() == 2 {
-            socket.tell_followers(Follows::States, state);
+            socket.tell_followers(&mut Budget::new(), Follows::States, state);
             other.write_all(ASK).unwrap();
             assert_eq!(message(&mut socket, &other).as_deref(), Some(ANSWER));
         }
@@ -408,14 +460,14 @@ mod tests {
                 bytes[at] = chance.below(256) as u8;
             }
             let mut client = connect(&socket);
-            socket.take_turn(letters);
+            socket.take_turn(&mut Budget::new(), letters);
             // It may have been disconnected already.
             let _ = client.write_all(&bytes);
-            socket.take_turn(letters);
+            socket.take_turn(&mut Budget::new(), letters);
         }
         let mut endless = connect(&socket);
         while endless.write_all(&[b'x'; 1000]).is_ok() {
-            socket.take_turn(letters);
+            socket.take_turn(&mut Budget::new(), letters);
         }
         good.write_all(ASK).unwrap();
         assert_eq!(message(&mut socket, &good).as_deref(), Some(ANSWER));
@@ -425,11 +477,11 @@ mod tests {
     fn many_requests_at_once_are_answered_in_turns() {
         let (_directory, mut socket) = socket();
         let (mut busy, mut other) = (connect(&socket), connect(&socket));
-        socket.take_turn(letters);
+        socket.take_turn(&mut Budget::new(), letters);
         busy.write_all(&ASK.repeat(1000)).unwrap();
         other.write_all(ASK).unwrap();
         let mut answered = 0;
-        socket.take_turn(|request, peer| {
+        socket.take_turn(&mut Budget::new(), |request, peer| {
             answered += 1;
             letters(request, peer)
         });
@@ -442,22 +494,61 @@ mod tests {
             let mut message = Vec::new();
             match reader.read_until(0, &mut message) {
                 Ok(_) => left -= 1,
-                Err(_) => socket.take_turn(letters),
+                Err(_) => socket.take_turn(&mut Budget::new(), letters),
             }
         }
     }
 
     #[test]
+    fn requests_of_a_user_without_budget_wait_and_those_of_others_do_not() {
+        let (_directory, mut socket) = socket();
+        let mut budget = Budget::without_trust();
+        let connected = |socket: &mut Socket, uid: u32| {
+            let (own, client) = UnixStream::pair().unwrap();
+            own.set_nonblocking(true).unwrap();
+            client.set_nonblocking(true).unwrap();
+            socket.last += 1;
+            socket.ready.add(&own, EpollEvent::new(EpollFlags::EPOLLIN, socket.last)).unwrap();
+            socket.clients.insert(socket.last, Client::new(own, Peer { uid, pid: 0 }));
+            client
+        };
+        let mut of = [1, 1, 2].map(|uid| connected(&mut socket, uid));
+        budget.exhaust(Some(1));
+        of.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
+        let mut has_answer = |socket: &mut Socket, budget: &mut Budget| {
+            (0..10).for_each(|_| socket.take_turn(budget, letters));
+            of.each_mut().map(|client| client.read(&mut [0; 100]).is_ok())
+        };
+        assert_eq!(has_answer(&mut socket, &mut budget), [false, false, true]);
+        assert!(socket.due_within(&budget).is_some_and(|within| !within.is_zero()));
+        // It does not wake the loop while it waits.
+        let mut events = [EpollEvent::empty(); 4];
+        assert_eq!(socket.ready.wait(&mut events, EpollTimeout::ZERO), Ok(0));
+        let mut refilled = Budget::without_trust();
+        assert_eq!(socket.due_within(&refilled), Some(Duration::ZERO));
+        assert_eq!(has_answer(&mut socket, &mut refilled), [true, true, false]);
+        assert_eq!(socket.due_within(&refilled), None);
+        // A client that leaves while its request waits is let go of.
+        budget.exhaust(Some(2));
+        of[2].write_all(ASK).unwrap();
+        socket.take_turn(&mut budget, letters);
+        drop(of);
+        (0..10).for_each(|_| socket.take_turn(&mut budget, letters));
+        assert_eq!((socket.clients.len(), socket.delayed.len()), (0, 0));
+    }
+
+    #[test]
     fn a_user_has_so_many_clients_and_root_more() {
         let (_directory, mut socket) = socket();
-        let stranger = Peer { uid: 12_345, pid: 0 };
+        let (stranger, budget) = (Peer { uid: 12_345, pid: 0 }, Budget::new());
         for key in 1..=OF_USER_MAX as u64 {
-            assert!(socket.has_room_for(stranger.uid));
+            assert!(socket.has_room_for(stranger.uid, &budget));
             socket.clients.insert(key, Client::new(UnixStream::pair().unwrap().0, stranger));
         }
-        assert!(!socket.has_room_for(stranger.uid) && socket.has_room_for(0) && socket.has_room_for(54_321));
+        let room = [stranger.uid, 0, 54_321].map(|uid| socket.has_room_for(uid, &budget));
+        assert_eq!(room, [false, true, true]);
         socket.clients_max = OF_USER_MAX;
-        assert!(!socket.has_room_for(0));
+        assert!(!socket.has_room_for(0, &budget));
     }
 
     #[test]

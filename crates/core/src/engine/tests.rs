@@ -329,6 +329,18 @@ fn nothing_is_placed_while_no_pe_is_allowed() {
     assert_eq!(engine.step(&observation), []);
 }
 
+#[test]
+fn answers_to_clients_make_no_look_rarer() {
+    for (answers_cpu_ns, expected) in [(0, 2), (1_000_000_000, 1)] {
+        let config = EngineConfig { own_cost: Some(0.005), ..EngineConfig::default() };
+        let mut engine = Engine::new(bulldozer(), Box::new(Wander), config);
+        engine.step(&observe(0, Standing::Free, Vec::new()));
+        let now = observe(4, Standing::Free, Vec::new());
+        engine.step(&Observation { own_cpu_ns: 1_000_000_000, answers_cpu_ns, ..now });
+        assert_eq!(engine.interval(), Duration::from_secs(expected));
+    }
+}
+
 /// Binds every thread to the PE whose number is the second of the step.
 struct Wander;
 

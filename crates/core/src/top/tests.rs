@@ -93,6 +93,7 @@ fn observed(at: u64, cpu_ms: u64) -> Observation {
         threads: vec![ThreadReading { cpu_ns, ..ThreadReading::example(7) }],
         applications: vec![ApplicationReading { name: "app".into(), ..Default::default() }],
         own_cpu_ns: at * 10_000_000,
+        answers_cpu_ns: 0,
         ..Observation::default()
     }
 }

@@ -397,6 +397,7 @@ impl World for ScriptedWorld {
             programs: Vec::new(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
+            answers_cpu_ns: 0,
             board: None,
         })
     }

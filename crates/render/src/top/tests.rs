@@ -90,6 +90,7 @@ fn top(machine: Topology, policy: &str, (threads, seconds): (u32, u64), offline:
             threads: (0..threads).map(|index| reading(index, second, &allowed)).collect(),
             applications: (0..5).map(|app| application(app, second)).collect(),
             own_cpu_ns: second * 5_000_000,
+            answers_cpu_ns: 0,
             allowed,
             ..Observation::default()
         };

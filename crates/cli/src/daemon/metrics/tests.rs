@@ -35,7 +35,9 @@ fn exposed(count: usize, format: Format) -> String {
         tally.take(input, engine);
         looks += u32::from(input.observation().is_some());
         if looks == 10 {
-            text = super::text(&known, &tally, 3, &BTreeMap::from([("200", 2)]), format);
+            let http = BTreeMap::from([("200", 2)]);
+            let answers = Answers { clients: 3, cpu: Duration::from_millis(1500), http };
+            text = super::text(&known, &tally, &answers, format);
         }
     });
     text
@@ -110,6 +112,7 @@ fn the_text_is_openmetrics_and_says_what_the_daemon_does() {
     assert_eq!(value("corewise_applications{class=\"HP\",intensity=\"unknown\"}"), 1.0);
     assert_eq!((value("corewise_pes"), value("corewise_looks_total")), (4.0, 10.0));
     assert!((value("corewise_pes_busy") - 3.0).abs() < 0.2);
+    assert_eq!(value("corewise_clients_cpu_seconds_total"), 1.5);
     assert_eq!((value("corewise_clients"), value("corewise_http_requests_total{code=\"200\"}")), (3.0, 2.0));
     assert_eq!(value("corewise_policy_info{policy=\"spread\"}"), 1.0);
     assert!(value("corewise_resident_memory_bytes") > 1e6);
