@@ -39,11 +39,11 @@ use corewise_counters::reports::ProgramReports;
 use corewise_discovery::continued::Continued;
 use corewise_discovery::{Discovery, DiscoveryError, NewThread, ThreadFacts};
 use corewise_sys::affinity;
+use corewise_sys::clock::process_cpu_time;
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -459,7 +459,7 @@ impl World for LiveWorld {
             applications,
             programs: self.programs.take(),
             outcomes: std::mem::take(&mut self.outcomes),
-            own_cpu_ns: own_cpu_ns(),
+            own_cpu_ns: process_cpu_time().as_nanos() as u64,
             answers_cpu_ns: self.onlooker.as_deref().map_or(0, |onlooker| onlooker.spent().as_nanos() as u64),
             board: self.parts.board.borrow().as_ref().map(SharedBoard::read),
         })
@@ -591,11 +591,4 @@ fn changes_process(change: &Change) -> bool {
 
 fn own_mask() -> Result<CpuSet, LiveError> {
     affinity::get(0).map_err(LiveWorld::system("sched_getaffinity"))
-}
-
-fn own_cpu_ns() -> u64 {
-    use nix::sys::time::TimeValLike;
-    getrusage(UsageWho::RUSAGE_SELF)
-        .map(|usage| (usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds()) as u64)
-        .unwrap_or(0)
 }

@@ -200,12 +200,18 @@ impl Run {
         is_default && !has_output && targets.is_empty() && environment::outer_corewise().is_none()
     }
 
-    /// Takes from the rules what holds for a command at its start. Broken rules keep no command from running.
-    fn take_up_rules(&mut self, notes: &mut Vec<String>) -> Result<()> {
+    /// Returns whether it starts a command, and may change how.
+    fn may_change_command(&self) -> bool {
+        !self.command.is_empty() && !self.dry_run && environment::outer_corewise().is_none()
+    }
+
+    /// Takes from the rules what holds for a command at its start, and returns notes for the report. Broken
+    /// rules keep no command from running.
+    fn take_up_rules(&mut self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
         let directories = self.rules.directories()?;
-        let is_started = !self.command.is_empty() && environment::outer_corewise().is_none();
-        if !is_started || self.dry_run || self.adapt_team {
-            return Ok(());
+        if self.adapt_team || !self.may_change_command() {
+            return Ok(notes);
         }
         match rules_files::read(&directories) {
             Ok(rules) => {
@@ -219,7 +225,7 @@ impl Run {
             Err(errors) if !self.quiet => terminal::message(format_args!("no rule holds: {errors}")),
             Err(_) => {}
         }
-        Ok(())
+        Ok(notes)
     }
 
     /// Executes the command in this process, if a daemon gives all that is asked for. Returns only if none
@@ -254,8 +260,7 @@ impl Run {
 
     /// Runs the command; returns its exit status.
     pub fn execute(mut self) -> Result<ExitStatus> {
-        let mut notes = Vec::new();
-        self.take_up_rules(&mut notes)?;
+        let mut notes = self.take_up_rules()?;
         self.leave_it_to_a_daemon()?;
         self.check_outputs()?;
         let keeper = Cell::new(None);
@@ -264,14 +269,14 @@ impl Run {
             keeper.set(Some(started.keeper()));
             Ok(Box::new(started))
         })?;
+        let chooses_teams = self.adapt_team && self.may_change_command();
         let is_placed = self.policy.asks_for_placement();
         let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json.is_wanted();
         let config = self.config(policy.name(), &mut notes)?;
-        let may_choose = self.adapt_team && !self.dry_run && environment::outer_corewise().is_none();
         let keep_descriptors = self.outputs().any(may_name_descriptor);
         let (machine, named) = (Machine::of(self.machine)?, is_placed.then(|| policy.name()));
         let subject = Subject { command: &self.command, machine: &machine, policy: named };
-        let teams = if may_choose { Teams::choose(&subject, &mut notes) } else { Teams::default() };
+        let teams = chooses_teams.then(|| Teams::choose(&subject, &mut notes)).unwrap_or_default();
         let request = SessionRequest {
             command: self.command,
             machine,

@@ -1,13 +1,13 @@
 //! How much the daemon spends on answers.
 //!
-//! Problem. Everybody may ask the daemon of the machine, and answers cost CPU time, with root's rights. A user
-//! who asks without end would take a PE at the expense of all others, and if answers counted as the daemon's
-//! own cost, which has a limit, it would look more rarely at everything else. Approach. The time that answers
-//! take is counted apart, by the user who asks. On average a user gets [`SHARE`] of a PE, and [`BURST`] at once;
-//! beyond that, their requests wait, and nobody else's ([`Allowance`]).
+//! Problem. Everybody may ask the daemon of the machine, and answers cost CPU time, with root's rights. A
+//! user who asks without end would take a PE at the expense of all others, and if answers counted as the
+//! daemon's own cost, which has a limit, it would look more rarely at everything else. Approach. The time
+//! that answers take is counted apart, by the user who asks. On average a user gets [`SHARE`] of a PE, and
+//! [`BURST`] at once; beyond that, their requests wait, and nobody else's ([`Allowance`]).
 //!
-//! Limits. Root and the daemon's own user are not limited: they may end the daemon, too. Nobody knows the users
-//! behind HTTP, so they all have one budget together.
+//! Limits. Root and the daemon's own user are not limited: they may end the daemon, too. Nobody knows the
+//! users behind HTTP, so they all have one budget together.
 
 use corewise_sys::allowance::Allowance;
 use corewise_sys::clock;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_asks_now_and_then_never_waits() {
+    fn a_user_with_few_requests_never_waits() {
         let (mut budget, begin) = (Budget::without_trust(), Instant::now());
         for second in 0..1000 {
             let now = begin + Duration::from_secs(second);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_another_user_has_had_and_those_who_may_end_the_daemon_never_wait() {
+    fn a_user_waits_for_their_own_requests_only_and_root_for_none() {
         let (mut budget, now) = (Budget { trusted: [0, 7], ..Budget::new() }, Instant::now());
         for user in [Some(0), Some(7), Some(1000), None] {
             budget.spend(user, Duration::from_secs(1), now);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn users_who_owe_nothing_are_forgotten() {
+    fn users_without_requests_are_forgotten() {
         let (mut budget, begin) = (Budget::without_trust(), Instant::now());
         for user in 0..1000 {
             let now = begin + Duration::from_secs(user);

@@ -199,8 +199,8 @@ impl Socket {
             if of == Follows::States && !budget.wait(user, Instant::now()).is_zero() {
                 continue;
             }
-            let told = budget.pay(user, || reply(client.peer).map(|reply| client.tell(&reply)));
-            if let Some(stays) = told {
+            let stays = budget.pay(user, || Some(client.tell(&reply(client.peer)?)));
+            if let Some(stays) = stays {
                 self.settle(key, stays);
             }
         }

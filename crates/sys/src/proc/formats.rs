@@ -28,8 +28,8 @@ pub struct Stat {
     pub start_ticks: u64,
     /// Page faults of the child processes that it has waited for: not 0 if there ever was one.
     pub children_faults: u64,
-    /// The address of its first stack, which tells one program that it executes from the next; `None` if hidden,
-    /// and while it executes one: until that is loaded, the address changes more than once.
+    /// The address of its first stack, which tells one program that it executes from the next; `None` if
+    /// hidden, and while it executes one: until that is loaded, the address changes more than once.
     pub stack: Option<u64>,
     /// The PE that it ran on last.
     pub last_pe: u32,
