@@ -276,7 +276,7 @@ impl Run {
         let keep_descriptors = self.outputs().any(may_name_descriptor);
         let (machine, named) = (Machine::of(self.machine)?, is_placed.then(|| policy.name()));
         let subject = Subject { command: &self.command, machine: &machine, policy: named };
-        let teams = chooses_teams.then(|| Teams::choose(&subject, &mut notes)).unwrap_or_default();
+        let teams = if chooses_teams { Teams::choose(&subject, &mut notes) } else { Teams::default() };
         let request = SessionRequest {
             command: self.command,
             machine,
