@@ -20,6 +20,9 @@ const SHARE: f64 = 0.02;
 /// The CPU time that answers to a user may take at once.
 const BURST: Duration = Duration::from_millis(250);
 
+/// The shortest wait: to wake up for each single answer would cost more than the answer.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+
 /// The user who asks; `None`: they are not known.
 pub type User = Option<u32>;
 
@@ -79,7 +82,8 @@ impl Budget {
         self.users.retain(|_, user| now < user.again + full_after);
         let new = || Answered { allowance: Allowance::with_burst(SHARE, BURST), again: now };
         let Answered { allowance, again } = self.users.entry(user).or_insert_with(new);
-        *again = now + allowance.spend_at(cpu, now);
+        let wait = allowance.spend_at(cpu, now);
+        *again = now + if wait.is_zero() { wait } else { wait.max(WAIT_MIN) };
     }
 }
 
