@@ -6,8 +6,9 @@
 //! that answers take is counted apart, by the user who asks. On average a user gets [`SHARE`] of a PE, and
 //! [`BURST`] at once; beyond that, their requests wait, and nobody else's ([`Allowance`]).
 //!
-//! Limits. Root and the daemon's own user are not limited: they may end the daemon, too. Nobody knows the
-//! users behind HTTP, so they all have one budget together.
+//! Limits. What connecting costs before the user is known, and waking up for it, counts for nobody; such
+//! connections come in at a bounded rate. Root and the daemon's own user are not limited: they may end the
+//! daemon, too. Nobody knows the users behind HTTP, so they all have one budget together.
 
 use corewise_sys::allowance::Allowance;
 use corewise_sys::clock;

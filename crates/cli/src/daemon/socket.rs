@@ -41,6 +41,9 @@ const UNSENT_OF_ALL_MAX: usize = 128 << 20;
 /// The clients at a time; at most this, and no more than a quarter of the descriptors.
 const CLIENTS_MAX: usize = 4096;
 
+/// How long newcomers wait once a user connects whose requests have to wait: to connect costs us time, too.
+const ARRIVALS_PAUSE: Duration = Duration::from_millis(20);
+
 /// The clients of one user at a time, unless that is root or the daemon's own user.
 const OF_USER_MAX: usize = 64;
 
@@ -85,6 +88,8 @@ pub struct Socket {
     clients_max: usize,
     /// The clients whose requests wait until their user's budget permits more.
     delayed: BTreeSet<u64>,
+    /// When clients are taken in again, if not now.
+    arrivals_from: Option<Instant>,
     last: u64,
     /// When it was last logged that a user is refused.
     refused: HashMap<u32, Instant>,
@@ -135,8 +140,19 @@ impl Socket {
         let (path, (soft, _)) = (path.to_owned(), getrlimit(Resource::RLIMIT_NOFILE)?);
         let clients_max = CLIENTS_MAX.min(soft as usize / 4);
         let (clients, refused, last) = (HashMap::new(), HashMap::new(), LISTENER);
-        let delayed = BTreeSet::new();
-        Ok(Socket { listener, ready, clients, clients_max, delayed, last, refused, path, _lock: lock })
+        let (delayed, arrivals_from) = (BTreeSet::new(), None);
+        Ok(Socket {
+            listener,
+            ready,
+            clients,
+            clients_max,
+            delayed,
+            arrivals_from,
+            last,
+            refused,
+            path,
+            _lock: lock,
+        })
     }
 
     /// Returns the number of clients.
@@ -149,11 +165,13 @@ impl Socket {
         self.ready.0.as_fd().try_clone_to_owned()
     }
 
-    /// Returns the time within which requests that were delayed are answered.
+    /// Returns the time within which clients and requests that were delayed have their turn.
     pub fn due_within(&self, budget: &Budget) -> Option<Duration> {
         let now = Instant::now();
         let delayed = self.delayed.iter().filter_map(|key| self.clients.get(key));
-        delayed.map(|client| budget.wait(Some(client.peer.uid), now)).min()
+        let requests = delayed.map(|client| budget.wait(Some(client.peer.uid), now));
+        let arrivals = self.arrivals_from.map(|from| from.saturating_duration_since(now));
+        requests.chain(arrivals).min()
     }
 
     /// Serves the clients that want something, as far as their users' budgets permit.
@@ -206,9 +224,13 @@ impl Socket {
         }
     }
 
-    /// Watches delayed clients again whose users' budgets permit more.
+    /// Watches delayed clients again whose users' budgets permit more, and newcomers.
     fn resume(&mut self, budget: &Budget) {
         let now = Instant::now();
+        if self.arrivals_from.is_some_and(|from| from <= now) {
+            self.arrivals_from = None;
+            self.await_arrivals();
+        }
         for key in std::mem::take(&mut self.delayed) {
             let Some(client) = self.clients.get(&key) else { continue };
             if budget.wait(Some(client.peer.uid), now).is_zero() {
@@ -220,28 +242,34 @@ impl Socket {
     }
 
     /// Takes in clients that have connected. Without a free descriptor they wait until a client leaves.
-    fn welcome(&mut self, budget: &Budget) {
+    fn welcome(&mut self, budget: &mut Budget) {
+        let mut must_wait = false;
         for _ in 0..SERVED_MAX {
-            let Ok((stream, _)) = self.listener.accept() else { return };
+            let Ok((stream, _)) = self.listener.accept() else { break };
             let peer = getsockopt(&stream, PeerCredentials);
             let peer = peer.map(|peer| Peer { uid: peer.uid(), pid: peer.pid() as u32 });
             let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
-            if !self.has_room_for(peer.uid, budget) {
-                self.log_refusal(peer.uid);
-                continue;
-            }
-            self.last += 1;
-            if self.ready.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, self.last)).is_ok() {
-                self.clients.insert(self.last, Client::new(stream, peer));
-            }
+            let (user, has_room) = (Some(peer.uid), self.has_room_for(peer.uid, budget));
+            budget
+                .pay(user, || if has_room { self.take_in(stream, peer) } else { self.log_refusal(peer.uid) });
+            must_wait |= !budget.wait(user, Instant::now()).is_zero();
         }
+        self.arrivals_from = must_wait.then(|| Instant::now() + ARRIVALS_PAUSE);
         self.await_arrivals();
     }
 
-    /// Has the set of descriptors say again whether a client has connected.
+    fn take_in(&mut self, stream: UnixStream, peer: Peer) {
+        self.last += 1;
+        if self.ready.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, self.last)).is_ok() {
+            self.clients.insert(self.last, Client::new(stream, peer));
+        }
+    }
+
+    /// Has the set of descriptors say again whether a client has connected, unless newcomers wait.
     fn await_arrivals(&self) {
+        let interest = if self.arrivals_from.is_some() { EpollFlags::empty() } else { ARRIVALS };
         // The listener is in the set.
-        let _ = self.ready.modify(&self.listener, &mut EpollEvent::new(ARRIVALS, LISTENER));
+        let _ = self.ready.modify(&self.listener, &mut EpollEvent::new(interest, LISTENER));
     }
 
     fn has_room_for(&self, uid: u32, budget: &Budget) -> bool {
@@ -362,214 +390,4 @@ impl Client {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use corewise_core::random::Random;
-    use serde_json::json;
-    use std::io::{BufRead, BufReader};
-
-    /// Answers with as many letters as asked for.
-    fn letters(request: &Request<'_>, _peer: Peer) -> Answer {
-        let count = request.parameters.as_ref().and_then(|all| all["count"].as_u64()).unwrap_or(1);
-        let parameters = json!({"letters": "x".repeat(count as usize)});
-        let follows = (request.more == Some(true)).then_some(Follows::States);
-        Answer { reply: Reply::parameters(Some(parameters)), follows }
-    }
-
-    fn socket() -> (tempfile::TempDir, Socket) {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = Socket::bind(&directory.path().join("socket")).unwrap();
-        (directory, socket)
-    }
-
-    fn connect(socket: &Socket) -> UnixStream {
-        let stream = UnixStream::connect(&socket.path).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        stream
-    }
-
-    /// Takes turns until the client has a whole message, or is disconnected.
-    fn message(socket: &mut Socket, client: &UnixStream) -> Option<String> {
-        let (mut message, mut reader) = (Vec::new(), BufReader::new(client));
-        loop {
-            match reader.read_until(0, &mut message) {
-                Ok(_) if message.pop() == Some(0) => return String::from_utf8(message).ok(),
-                Ok(_) => return None,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    socket.take_turn(&mut Budget::new(), letters)
-                }
-                Err(_) => return None,
-            }
-        }
-    }
-
-    const ASK: &[u8] = b"{\"method\":\"a.b\"}\0";
-    const ANSWER: &str = r#"{"parameters":{"letters":"x"}}"#;
-
-    #[test]
-    fn a_thousand_clients_are_answered() {
-        let (_directory, mut socket) = socket();
-        // As many as there may be.
-        let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap().0;
-        let count = (limit as usize / 4).saturating_sub(10).min(1000);
-        let mut clients: Vec<UnixStream> = Vec::new();
-        for _ in 0..count {
-            clients.push(connect(&socket));
-            socket.take_turn(&mut Budget::new(), letters);
-        }
-        clients.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
-        for client in &clients {
-            assert_eq!(message(&mut socket, client).as_deref(), Some(ANSWER));
-        }
-        drop(clients);
-        let last = connect(&socket);
-        while socket.clients.len() != 1 {
-            socket.take_turn(&mut Budget::new(), letters);
-        }
-        drop(last);
-    }
-
-    #[test]
-    fn a_client_that_never_reads_is_disconnected_and_holds_nobody_up() {
-        let (_directory, mut socket) = socket();
-        let (mut silent, mut other) = (connect(&socket), connect(&socket));
-        silent.write_all(b"{\"method\":\"a.b\",\"more\":true,\"parameters\":{\"count\":1000000}}\0").unwrap();
-        while !socket.clients.values().any(|client| client.follows.is_some()) {
-            socket.take_turn(&mut Budget::new(), letters);
-        }
-        let state = |_| Some(Reply::parameters(Some(json!({"letters": "x".repeat(1_000_000)}))));
-        while socket.clients.len() == 2 {
-            socket.tell_followers(&mut Budget::new(), Follows::States, state);
-            other.write_all(ASK).unwrap();
-            assert_eq!(message(&mut socket, &other).as_deref(), Some(ANSWER));
-        }
-        assert!(socket.clients.values().all(|client| client.follows.is_none()));
-    }
-
-    #[test]
-    fn messages_without_sense_or_end_are_no_danger() {
-        let (_directory, mut socket) = socket();
-        let mut chance = Random::new(1, 0);
-        let mut good = connect(&socket);
-        for _ in 0..10_000 {
-            let mut bytes: Vec<u8> = [ASK, b"{\"method\":1}\0", b"[]\0", b"{\"a\":{\"b\":[\0"].concat();
-            let by = chance.below(bytes.len());
-            bytes.rotate_left(by);
-            for _ in 0..chance.below(5) {
-                let at = chance.below(bytes.len());
-                bytes[at] = chance.below(256) as u8;
-            }
-            let mut client = connect(&socket);
-            socket.take_turn(&mut Budget::new(), letters);
-            // It may have been disconnected already.
-            let _ = client.write_all(&bytes);
-            socket.take_turn(&mut Budget::new(), letters);
-        }
-        let mut endless = connect(&socket);
-        while endless.write_all(&[b'x'; 1000]).is_ok() {
-            socket.take_turn(&mut Budget::new(), letters);
-        }
-        good.write_all(ASK).unwrap();
-        assert_eq!(message(&mut socket, &good).as_deref(), Some(ANSWER));
-    }
-
-    #[test]
-    fn many_requests_at_once_are_answered_in_turns() {
-        let (_directory, mut socket) = socket();
-        let (mut busy, mut other) = (connect(&socket), connect(&socket));
-        socket.take_turn(&mut Budget::new(), letters);
-        busy.write_all(&ASK.repeat(1000)).unwrap();
-        other.write_all(ASK).unwrap();
-        let mut answered = 0;
-        socket.take_turn(&mut Budget::new(), |request, peer| {
-            answered += 1;
-            letters(request, peer)
-        });
-        assert!((1..=2 * ANSWERED_MAX).contains(&answered), "{answered}");
-        assert_eq!(message(&mut socket, &other).as_deref(), Some(ANSWER));
-        // All are answered in the end, although the client sends nothing more.
-        let mut reader = BufReader::new(&busy);
-        let mut left = 1000;
-        while left > 0 {
-            let mut message = Vec::new();
-            match reader.read_until(0, &mut message) {
-                Ok(_) => left -= 1,
-                Err(_) => socket.take_turn(&mut Budget::new(), letters),
-            }
-        }
-    }
-
-    #[test]
-    fn requests_of_a_user_without_budget_wait_and_those_of_others_do_not() {
-        let (_directory, mut socket) = socket();
-        let mut budget = Budget::without_trust();
-        let connected = |socket: &mut Socket, uid: u32| {
-            let (own, client) = UnixStream::pair().unwrap();
-            own.set_nonblocking(true).unwrap();
-            client.set_nonblocking(true).unwrap();
-            socket.last += 1;
-            socket.ready.add(&own, EpollEvent::new(EpollFlags::EPOLLIN, socket.last)).unwrap();
-            socket.clients.insert(socket.last, Client::new(own, Peer { uid, pid: 0 }));
-            client
-        };
-        let mut of = [1, 1, 2].map(|uid| connected(&mut socket, uid));
-        budget.exhaust(Some(1));
-        of.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
-        let mut has_answer = |socket: &mut Socket, budget: &mut Budget| {
-            (0..10).for_each(|_| socket.take_turn(budget, letters));
-            of.each_mut().map(|client| client.read(&mut [0; 100]).is_ok())
-        };
-        assert_eq!(has_answer(&mut socket, &mut budget), [false, false, true]);
-        assert!(socket.due_within(&budget).is_some_and(|within| !within.is_zero()));
-        // It does not wake the loop while it waits.
-        let mut events = [EpollEvent::empty(); 4];
-        assert_eq!(socket.ready.wait(&mut events, EpollTimeout::ZERO), Ok(0));
-        let mut refilled = Budget::without_trust();
-        assert_eq!(socket.due_within(&refilled), Some(Duration::ZERO));
-        assert_eq!(has_answer(&mut socket, &mut refilled), [true, true, false]);
-        assert_eq!(socket.due_within(&refilled), None);
-        // A client that leaves while its request waits is let go of.
-        budget.exhaust(Some(2));
-        of[2].write_all(ASK).unwrap();
-        socket.take_turn(&mut budget, letters);
-        drop(of);
-        (0..10).for_each(|_| socket.take_turn(&mut budget, letters));
-        assert_eq!((socket.clients.len(), socket.delayed.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_user_has_so_many_clients_and_root_more() {
-        let (_directory, mut socket) = socket();
-        let (stranger, budget) = (Peer { uid: 12_345, pid: 0 }, Budget::new());
-        for key in 1..=OF_USER_MAX as u64 {
-            assert!(socket.has_room_for(stranger.uid, &budget));
-            socket.clients.insert(key, Client::new(UnixStream::pair().unwrap().0, stranger));
-        }
-        let room = [stranger.uid, 0, 54_321].map(|uid| socket.has_room_for(uid, &budget));
-        assert_eq!(room, [false, true, true]);
-        socket.clients_max = OF_USER_MAX;
-        assert!(!socket.has_room_for(0, &budget));
-    }
-
-    #[test]
-    fn a_file_that_is_no_socket_is_not_replaced() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("letter.txt");
-        std::fs::write(&path, "dear").unwrap();
-        let refusal = Socket::bind(&path).err().unwrap().to_string();
-        assert!(refusal.contains("is no socket"), "{refusal}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear");
-    }
-
-    #[test]
-    fn only_one_daemon_has_a_socket_and_a_left_one_is_replaced() {
-        let (directory, socket) = socket();
-        let path = directory.path().join("socket");
-        let refusal = Socket::bind(&path).err().unwrap().to_string();
-        assert!(refusal.contains("another daemon has"), "{refusal}");
-        drop(socket);
-        assert!(!path.exists());
-        drop(UnixListener::bind(&path).unwrap());
-        Socket::bind(&path).unwrap();
-    }
-}
+mod tests;
