@@ -214,7 +214,8 @@ impl Run {
             return Ok(notes);
         }
         match rules_files::read(&directories) {
-            Ok(rules) => {
+            // To look for the user's name may take a network's time.
+            Ok(rules) if rules.rules.iter().any(|rule| rule.settings.adapt_team) => {
                 let facts = process_facts::of_command(&self.command, rules.ask_for(Fact::BuildId));
                 let Verdict { rule, settings, .. } = rules.matching(&facts);
                 self.adapt_team = settings.adapt_team;
@@ -223,7 +224,7 @@ impl Run {
                 }
             }
             Err(errors) if !self.quiet => terminal::message(format_args!("no rule holds: {errors}")),
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         Ok(notes)
     }
