@@ -12,6 +12,7 @@
 //!
 //! - A thread is bound only to PEs that its user permits and that are allowed now. PEs taken by another run
 //!   of corewise are avoided as long as others are left.
+//! - A thread that a rule keeps on some PEs leaves them neither without a policy nor for the guard.
 //! - A thread that set its own mask, or was placed by its user, is never touched.
 //! - A thread that inherited a mask set by corewise gets its own mask back.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
@@ -47,6 +48,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod confinement;
 mod gangs;
 mod intake;
 mod present;
@@ -488,7 +490,7 @@ impl Engine {
     /// Adds the actions towards the policy's placement, within the limits of the guard and the rules.
     fn decide(&mut self, actions: &mut Vec<Action>) {
         let is_placed = self.guard.as_ref().is_none_or(Guard::is_in_force);
-        if is_placed && self.gangs.is_empty() {
+        if is_placed && self.gangs.is_empty() && !confinement::is_any(&self.intake) {
             return self.decide_as_intended(actions);
         }
         let mut wanted = self.intended.clone();
@@ -543,6 +545,7 @@ impl Engine {
         }
         let before = actions.len();
         let known = &self.intake;
+        confinement::add_assignments(wanted, known);
         self.present.drop_impossible_settings(wanted, &known.subjects, known.now);
         // Before the first observation no PE is known to be allowed, but settings for waits may already be
         // due.

@@ -43,7 +43,7 @@ pub use read::SourceFile;
 pub use rule::Rule;
 pub use rules::{Rules, Verdict};
 pub use settings::{
-    Applications, DaemonSettings, INTERVAL_MIN, PeChoice, PowerSaver, Settings, Watch, policy_word,
+    Applications, DaemonSettings, INTERVAL_MIN, NONE, PeChoice, PowerSaver, Settings, Watch, policy_word,
 };
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use corewise_core::observe::Treatment;
 use corewise_core::topology::Topology;
 use corewise_live::{Consent, Where};
 use corewise_render::terminal::Name;
-use corewise_rules::{Fact, PowerSaver, RuleErrors, Rules, Settings, Verdict};
+use corewise_rules::{Fact, NONE, PowerSaver, RuleErrors, Rules, Settings, Verdict};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
@@ -108,12 +108,23 @@ impl Consents {
     pub fn notes(&self) -> Vec<String> {
         let reserved = Some(self.reserved.to_string()).filter(|words| !words.is_empty());
         let reserved = reserved.map(|words| format!("{words}: no thread is placed there"));
-        let saving = self.saving.as_ref().map(|why| format!("no thread is placed, to save power: {why}"));
+        let words = |why| format!("no thread is placed but where a rule names its PEs, to save power: {why}");
+        let saving = self.saving.as_ref().map(words);
         reserved.into_iter().chain(saving).collect()
     }
 
+    /// Where a rule names the PEs of a program, it stays on them also while the machine saves power.
     fn place(&mut self, pid: u32) -> Where {
-        if self.saving.is_some() { Where::Nowhere } else { self.found(pid).place.clone() }
+        match self.found(pid).place.clone() {
+            Where::Anywhere if self.saving.is_some() => Where::Nowhere,
+            place => place,
+        }
+    }
+
+    fn treatment(&mut self, pid: u32) -> Option<Arc<Treatment>> {
+        let treatment = self.found(pid).treatment.clone()?;
+        let unplaced = || Treatment { policy: Some(NONE.into()), ..Treatment::clone(&treatment) };
+        Some(if self.saving.is_some() { Arc::new(unplaced()) } else { treatment })
     }
 
     /// Returns the name of the rule that matches a process, if it was looked at and one does.
@@ -153,20 +164,22 @@ fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> Found {
         return Found::left_alone(rule, why_not);
     }
     let among = settings.pes.as_ref().and_then(|choice| choice.on(machine));
+    let confined = among.as_ref().is_some_and(|among| !machine.pes.is_subset(among));
     let place = among.map_or(Where::Anywhere, Where::Among);
-    let treatment = treatment(rules, &settings).map(Arc::new);
+    let treatment = treatment(rules, &settings, confined).map(Arc::new);
     Found { place, waits: settings.waits.is_none_or(|waits| waits.any()), treatment, rule, why_not: None }
 }
 
 /// Returns how programs with these settings are placed, if not as everything else.
-fn treatment(rules: &Rules, settings: &Settings) -> Option<Treatment> {
+fn treatment(rules: &Rules, settings: &Settings, confined: bool) -> Option<Treatment> {
     let (policy, guard) = (settings.policy.as_ref(), settings.guard.unwrap_or(true));
     // Those who name the same policy share it, and choose when the first of them does.
     let first =
         policy.and_then(|_| rules.rules.iter().position(|rule| rule.settings.policy == settings.policy));
     let order = first.unwrap_or_default() as u32;
     let policy = policy.map(|policy| policy.to_string().into());
-    (policy.is_some() || !guard).then_some(Treatment { policy, order, guard })
+    let treatment = Treatment { policy, order, guard, confined };
+    (treatment.policy.is_some() || !guard || confined).then_some(treatment)
 }
 
 /// Tells the log once that a rule applies to programs of this name.
@@ -201,7 +214,7 @@ impl Consent for Shared {
     }
 
     fn treatment(&mut self, pid: u32) -> Option<Arc<Treatment>> {
-        self.0.borrow_mut().found(pid).treatment.clone()
+        self.0.borrow_mut().treatment(pid)
     }
 
     fn forget(&mut self, pid: u32) {
@@ -233,9 +246,9 @@ mod tests {
                      [[rule]]\nname = 'c'\nmatch.user = '*'\npolicy = 'pa'\nguard = 'on'\nwaits = 'off'\n";
         let (_directory, mut consents) = by(rules);
         let found = consents.found(std::process::id());
-        let expected = Treatment { policy: Some("pa".into()), order: 1, guard: true };
+        let expected = Treatment { policy: Some("pa".into()), order: 1, guard: true, confined: false };
         assert_eq!((found.treatment.as_deref(), found.waits), (Some(&expected), false));
-        let only_unguarded = Treatment { policy: None, order: 0, guard: false };
+        let only_unguarded = Treatment { policy: None, order: 0, guard: false, confined: false };
         let (_directory, mut consents) = by("[daemon]\nguard = 'off'\n");
         assert_eq!(consents.found(std::process::id()).treatment.as_deref(), Some(&only_unguarded));
         let (_directory, mut consents) = by("");
@@ -260,5 +273,22 @@ mod tests {
             consents.look_at(directory.path());
             assert_eq!(consents.place(own), Where::Anywhere);
         }
+    }
+
+    #[test]
+    fn a_program_stays_on_the_pes_of_its_rule_while_the_machine_saves_power() {
+        let rule =
+            |pes: &str| format!("[[rule]]\nname = 'a'\nmatch.user = '*'\npes = '{pes}'\npolicy = 'pa'\n");
+        let own = std::process::id();
+        let (_directory, mut consents) = by(&rule("2-3"));
+        let treatment = |policy: &str| {
+            Some(Arc::new(Treatment { policy: Some(policy.into()), order: 0, guard: true, confined: true }))
+        };
+        assert_eq!(consents.treatment(own), treatment("pa"));
+        consents.saving = Some("a test".to_owned());
+        assert_eq!(consents.place(own), Where::Among("2-3".parse().unwrap()));
+        assert_eq!(consents.treatment(own), treatment(NONE));
+        let (_directory, mut consents) = by(&rule("0-7"));
+        assert!(!consents.treatment(own).unwrap().confined, "these are all PEs");
     }
 }

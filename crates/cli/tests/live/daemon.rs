@@ -270,6 +270,26 @@ fn a_rule_says_by_which_policy_a_program_is_placed_and_whether_that_is_tried() {
 }
 
 #[test]
+fn a_rule_keeps_a_program_on_its_pes_also_where_no_policy_binds_it() {
+    needs!(TwoPes);
+    let program = Program::start(&["60", "int"]);
+    let before = masks_of(program.pid());
+    let is_kept = || masks_of(program.pid()).iter().all(|mask| mask == "0");
+    let mut daemon = Daemon::start_with(program.pid(), &rule("pes = \"0\"\npolicy = \"none\""));
+    wait_for(|| is_kept().then_some(()));
+    let threads = answer(&daemon.socket(), &[&program.pid().to_string()]);
+    let by_rule =
+        |thread: &Value| thread["reason"].as_str().is_some_and(|why| why.contains("a rule names the PEs"));
+    assert!(threads["threads"].as_array().unwrap().iter().all(by_rule), "{threads}");
+    assert!(daemon.reload(&rule("policy = \"none\"")).status.success());
+    wait_for(|| (masks_of(program.pid()) == before).then_some(()));
+    assert!(daemon.reload(&rule("pes = \"0\"\npolicy = \"none\"")).status.success());
+    wait_for(|| is_kept().then_some(()));
+    assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
+    assert_eq!(masks_of(program.pid()), before);
+}
+
+#[test]
 fn a_service_is_one_application_whatever_runs_in_it() {
     needs!(Root);
     let group = or_skip!(Group::create("daemon"), no_group);

@@ -4,14 +4,14 @@
 //! the change. Consequences for other threads (if an application has one runnable thread, its others rest)
 //! are computed only when a policy asks ([`Intake::settle_runnable`]).
 
-use super::EngineConfig;
 use super::windows::{ApplicationWindow, ThreadWindow};
+use super::{EngineConfig, confinement};
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
 use crate::observe::{ApplicationReading, Hints, RunnableThreads, Standing, ThreadReading, Treatment};
-use crate::plan::{Change, Outcome, OutcomeKind, Placement};
+use crate::plan::{Assignment, Change, Outcome, OutcomeKind, Placement};
 use crate::policy::{Cause, Claims, Scene, Subject};
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
@@ -200,7 +200,9 @@ impl Intake {
     /// Updates where each thread is bound.
     pub fn settle_assignments(&mut self, present: &Placement) {
         for subject in &mut self.subjects {
-            subject.assignment = present.bound.get(&subject.view.thread).cloned();
+            let assignment = present.bound.get(&subject.view.thread);
+            let is_confinement = |of: &&Assignment| Some(&of.pes) == confinement::of(subject);
+            subject.assignment = assignment.filter(|of| !is_confinement(of)).cloned();
         }
     }
 

@@ -12,6 +12,9 @@ pub struct Treatment {
     pub order: u32,
     /// Whether the [guard](crate::guard) measures what their placement gains, if there is one.
     pub guard: bool,
+    /// Whether they are kept on the PEs that they are permitted, also where no policy binds them.
+    #[serde(default)]
+    pub confined: bool,
 }
 
 impl Treatment {

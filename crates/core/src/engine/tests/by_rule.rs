@@ -19,7 +19,7 @@ fn two_fast() -> Topology {
 
 /// A thread that computes in floating point for all of its time, by the policy of this rule.
 fn by(order: u32, policy: &str, app: u32) -> ScriptedThread {
-    let treatment = Treatment { policy: Some(policy.into()), order, guard: true };
+    let treatment = Treatment { policy: Some(policy.into()), order, guard: true, confined: false };
     ScriptedThread { app: AppId(app), treatment: Some(Arc::new(treatment)), ..ScriptedThread::steady(0.9) }
 }
 
@@ -83,4 +83,30 @@ fn the_same_specification_is_one_policy() {
                        ...";
     check(timeline("default", 3, threads()), one_ranking);
     check(timeline("mintlp", 3, threads()), one_ranking);
+}
+
+/// A thread that a rule keeps on the fast PEs.
+fn confined(thread: ScriptedThread, policy: Option<&str>) -> ScriptedThread {
+    let policy = policy.map(Arc::from);
+    let treatment = Treatment { policy, order: 0, guard: true, confined: true };
+    ScriptedThread { permitted: Some("0-1".parse().unwrap()), treatment: Some(Arc::new(treatment)), ..thread }
+}
+
+#[test]
+fn a_confined_thread_stays_on_its_pes_whether_or_not_a_policy_binds_it() {
+    let (intensive, light) = (|| ScriptedThread::steady(0.9), || ScriptedThread::steady(0.0));
+    let threads =
+        vec![confined(intensive(), None), confined(light(), None), confined(intensive(), Some("default"))];
+    check(
+        timeline("spread", 3, threads),
+        "000
+         ***
+         ***",
+    );
+}
+
+#[test]
+fn a_thread_that_starts_programs_is_not_confined() {
+    let thread = ScriptedThread { standing: Standing::StartsPrograms, ..ScriptedThread::steady(0.0) };
+    check(timeline("spread", 3, vec![confined(thread, None)]), "...");
 }

@@ -85,7 +85,7 @@ fn threads_that_a_rule_keeps_from_the_guard_are_never_freed_for_an_epoch() {
     let mut engine = Engine::new(bulldozer(), Box::new(Steadfast(Rc::default())), config);
     for at_s in 1..30 {
         let progress = Some(ProgressReading { work: 1000 * at_s, source: ProgressSource::Simulated });
-        let treatment = Some(Arc::new(Treatment { policy: None, order: 0, guard: false }));
+        let treatment = Some(Arc::new(Treatment { policy: None, order: 0, guard: false, confined: false }));
         let one = observe(at_s, Standing::Free, Vec::new());
         let threads = vec![ThreadReading { progress, treatment, ..one.threads[0].clone() }];
         engine.step(&Observation { threads, ..one });
@@ -93,4 +93,23 @@ fn threads_that_a_rule_keeps_from_the_guard_are_never_freed_for_an_epoch() {
     }
     assert_eq!(engine.guarded(), None);
     assert!(!engine.findings().unwrap().is_about_something());
+}
+
+#[test]
+fn a_guard_never_frees_a_thread_that_a_rule_keeps_on_some_pes() {
+    let config = EngineConfig { guard: Some(1), ..EngineConfig::default() };
+    let mut engine = Engine::new(bulldozer(), Box::new(Steadfast(Rc::default())), config);
+    let mut widths = std::collections::BTreeSet::new();
+    for at_s in 1..30 {
+        let progress = Some(ProgressReading { work: 1000 * at_s, source: ProgressSource::Simulated });
+        let treatment = Treatment { policy: None, order: 0, guard: true, confined: true };
+        let one = observe(at_s, Standing::Free, Vec::new());
+        let permitted = Arc::new("0-3".parse().unwrap());
+        let treatment = Some(Arc::new(treatment));
+        let threads = vec![ThreadReading { progress, treatment, permitted, ..one.threads[0].clone() }];
+        engine.step(&Observation { threads, ..one });
+        widths.insert(engine.present().bound[&id(0)].pes.len());
+    }
+    assert!(engine.findings().unwrap().is_about_something());
+    assert_eq!(widths.into_iter().collect::<Vec<_>>(), [1, 4], "with its placement, and without");
 }

@@ -1,0 +1,41 @@
+//! Threads that a rule keeps on some PEs.
+//!
+//! Problem: a policy binds the threads that its principle is about, and leaves all others to the kernel, which
+//! uses every PE. But "backups stay on the slow PEs" must hold for threads that no policy binds, too, and while
+//! the guard measures without the placement.
+//!
+//! Approach: a thread that is [confined](crate::observe::Treatment::confined), and that neither the policy nor
+//! a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard do not see
+//! that: for them it is free, as it is within its PEs.
+//!
+//! Limits: threads that may not be bound are not confined either: those that chose their PEs themselves, and
+//! those that start programs, as every program that they start would inherit the mask.
+
+use super::intake::Intake;
+use crate::cpuset::CpuSet;
+use crate::plan::{Assignment, Placement};
+use crate::policy::Subject;
+
+/// Returns whether any thread is confined.
+pub(super) fn is_any(known: &Intake) -> bool {
+    known.subjects.iter().any(|subject| of(subject).is_some())
+}
+
+/// Returns the PEs that a thread must not leave, if a rule says so.
+pub(super) fn of(subject: &Subject) -> Option<&CpuSet> {
+    let treatment = subject.treatment.as_ref()?;
+    let is_confined = treatment.confined && subject.placeable && !subject.view.permitted.is_empty();
+    is_confined.then_some(&*subject.view.permitted)
+}
+
+/// Binds the confined threads that are not bound to the PEs that they must not leave.
+pub(super) fn add_assignments(wanted: &mut Placement, known: &Intake) {
+    for subject in &known.subjects {
+        let Some(pes) = of(subject) else { continue };
+        let assignment = || Assignment {
+            pes: pes.clone(),
+            reason: format!("a rule names the PEs that it may use: {pes}").into(),
+        };
+        wanted.bound.entry(subject.view.thread).or_insert_with(assignment);
+    }
+}
