@@ -20,7 +20,7 @@ pub struct Demo {
     #[arg(long, value_name = "N", default_value_t = 4)]
     copies: u32,
     /// How many parallel regions each executes
-    #[arg(long, value_name = "N", default_value_t = 250)]
+    #[arg(long, value_name = "N", default_value_t = 150)]
     regions: u64,
     /// How long at the longest, roughly
     #[arg(long, value_name = "TIME", default_value = "45s")]

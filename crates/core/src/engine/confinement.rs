@@ -1,11 +1,11 @@
 //! Threads that a rule keeps on some PEs.
 //!
-//! Problem: a policy binds the threads that its principle is about, and leaves all others to the kernel, which
-//! uses every PE. But "backups stay on the slow PEs" must hold for threads that no policy binds, too, and while
-//! the guard measures without the placement.
+//! Problem: a policy binds the threads that its principle is about, and leaves all others to the kernel,
+//! which uses every PE. But "backups stay on the slow PEs" must hold for threads that no policy binds, too,
+//! and while the guard measures without the placement.
 //!
-//! Approach: a thread that is [confined](crate::observe::Treatment::confined), and that neither the policy nor
-//! a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard do not see
+//! Approach: a thread that is [confined](crate::observe::Treatment::confined), and that neither the policy
+//! nor a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard do not see
 //! that: for them it is free, as it is within its PEs.
 //!
 //! Limits: threads that may not be bound are not confined either: those that chose their PEs themselves, and
