@@ -5,8 +5,8 @@
 //! and while the guard measures without the placement.
 //!
 //! Approach: a thread that is [confined](crate::observe::Treatment::confined), and that neither the policy
-//! nor a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard do not see
-//! that: for them it is free, as it is within its PEs.
+//! nor a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard do not
+//! see that: for them it is free, as it is within its PEs.
 //!
 //! Limits: threads that may not be bound are not confined either: those that chose their PEs themselves, and
 //! those that start programs, as every program that they start would inherit the mask.
