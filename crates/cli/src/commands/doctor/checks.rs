@@ -146,7 +146,7 @@ fn threads(machine: &Machine, opened: Result<(), DiscoveryError>) -> Finding {
     } else if !machine.root.join("sys/kernel/btf/vmlinux").exists() {
         "a kernel with CONFIG_DEBUG_INFO_BTF".to_owned()
     } else {
-        "a kernel of 5.16 or later with CONFIG_BPF_SYSCALL, without lockdown".to_owned()
+        "a kernel of 5.12 or later with CONFIG_BPF_SYSCALL, without lockdown".to_owned()
     };
     Finding::missing(
         error,
