@@ -20,6 +20,7 @@ mod interface;
 pub mod log;
 mod metrics;
 mod power;
+mod refusals;
 mod replies;
 mod reserved;
 mod socket;
