@@ -19,12 +19,12 @@
 //! with everything that runs in it: it is what people start, stop and name. Where people start programs one
 //! by one, in sessions and terminals, and where there are no units, each program is one as above. Which unit
 //! a process is in is read when it executes a program, as service managers move it before. Two units may have
-//! one name, as every user may give a unit any: they are two applications, told apart by their paths.
+//! one name, as every user may give a unit any: they are two applications, distinguished by their paths.
 //!
 //! At most [`APPLICATIONS_MAX`] are known at once. When there are as many, the one that ended first is
-//! forgotten. So that no user fills the table, a user's living applications are fewer than the places that are
-//! left for others; only root and the user who runs corewise may have all. Where there is no place, a program
-//! belongs to the application that executes it.
+//! forgotten. So that no user fills the table, a user's living applications are fewer than the places that
+//! are left for others; only root and the user who runs corewise may have all. Where there is no place, a
+//! program belongs to the application that executes it.
 //!
 //! Limits: a script's name says nothing of its arguments, and code in a command line has no name, so copies
 //! with other inputs are one application. A program that ends before its command line is read is called by
@@ -292,7 +292,8 @@ impl Applications {
         (self.refused > 0).then(|| {
             format!(
                 "{} times a program was counted with the one that executed it: there are at most \
-                 {APPLICATIONS_MAX} applications at once, and a user has at most as many as are left for others",
+                 {APPLICATIONS_MAX} applications at once, and a user has at most as many as are left for \
+                 others",
                 self.refused
             )
         })
@@ -305,7 +306,7 @@ fn unit_of(extent: Extent, proc: &Proc, pid: u32) -> Option<Service> {
     service_of(groups.of_systemd()?)
 }
 
-/// Returns the user for whom a process runs: the one in whose slice it is, as a user may have many user IDs
+/// Returns the user of a process: the one in whose slice it is, as a user may have many user IDs
 /// (subuid(5)) but one slice. Elsewhere it is the process's owner.
 fn user_in(proc: &Proc, pid: u32) -> Option<u32> {
     let groups = proc.control_groups(pid).ok();

@@ -3,8 +3,9 @@
 //!
 //! A unit of systemd (a service, a scope, a slice) is the group whose directory has its name, somewhere in
 //! the hierarchy. Finding it needs neither systemd's library nor its bus, and works in containers, too.
-//! Limits: a unit that is not running has no group; several users may run units of one name, and the path is
-//! needed then.
+//! A unit of the system is meant before one of the same name that somebody has made ([`units_of`]). Limits:
+//! a unit that is not running has no group; several users may run units of one name, and the path is needed
+//! then.
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fmt;
@@ -120,6 +121,13 @@ impl Hierarchy {
             Ok(())
         })?;
         found.sort_by(|a, b| a.path.cmp(&b.path));
+        // Nobody makes the name of a unit of the system ambiguous by one of their own.
+        let uid = nix::unistd::geteuid().as_raw();
+        let has_the_name =
+            |group: &ControlGroup| units_of(&group.path, uid).first().is_some_and(|own| own == name);
+        if found.iter().any(has_the_name) {
+            found.retain(has_the_name);
+        }
         match found.len() {
             0 => Err(GroupError::NoUnit { name: name.to_owned(), root: self.root.display().to_string() }),
             1 => Ok(found.remove(0)),
@@ -181,10 +189,11 @@ impl fmt::Display for ControlGroup {
 /// Returns the units of systemd that a group is in, by its path, for the rules of user `uid`: its own first,
 /// then those around it.
 ///
-/// Anybody may give a unit of their own any name, so that of the machine's `backup.service`, too. The system's
-/// manager makes slices, and services and scopes in them; what lies below one of these was made by those who
-/// run in it: a user's manager (`user@1000.service`), a container. Such a unit is called by both names:
-/// `user@1000.service/backup.service`. What the user's own manager has made is called as what the system's has.
+/// Anybody may give a unit of their own any name, so that of the machine's `backup.service`, too. The
+/// system's manager makes slices, and services and scopes in them; what lies below one of these was made by
+/// those who run in it: a user's manager (`user@1000.service`), a container. Such a unit is called by both
+/// names: `user@1000.service/backup.service`. What the user's own manager has made is called as what the
+/// system's has.
 pub fn units_of(path: &str, uid: u32) -> Vec<String> {
     let own_manager = format!("user@{uid}.service");
     let (mut units, mut maker) = (Vec::new(), None);
@@ -398,6 +407,7 @@ mod tests {
             ("system.slice/web.service", "5\n"),
             ("user.slice/1/own.service", ""),
             ("user.slice/2/own.service", ""),
+            ("user.slice/user-77.slice/user@77.service/web.service", ""),
         ]);
         assert_eq!(groups.unit("web.service").unwrap().path(), "/system.slice/web.service");
         assert_eq!(groups.unit("system.slice").unwrap().processes().unwrap(), [5]);

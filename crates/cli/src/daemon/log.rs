@@ -5,10 +5,10 @@
 //! standard error. Any part of the daemon writes them by the macros of the crate `log`.
 //!
 //! Whatever happens to the machine's programs, and whatever clients do, there are no more than
-//! [`RECORDS_MAX`] records of an event in [`WINDOW`]; what is left out is counted, and the next window's first
-//! record says how much. Each event is counted apart, so that nobody who causes many records of one event
-//! suppresses those of others, such as the end of the daemon. There are as many events as the daemon's code
-//! names.
+//! [`RECORDS_MAX`] records of an event in [`WINDOW`]; what is left out is counted, and the next window's
+//! first record says how much. Each event is counted apart, so that nobody who causes many records of one
+//! event suppresses those of others, such as the end of the daemon. There are as many events as the daemon's
+//! code names.
 //!
 //! Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>. Limit: writing waits for the journal or for the
 //! reader of standard error, as in every program.

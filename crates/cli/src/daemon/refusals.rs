@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// The users of whom the log has said it lately, and when.
+/// The users about whose refusal the log has a record, and when it was written.
 #[derive(Debug, Default)]
 pub struct Refusals(HashMap<u32, Instant>);
 

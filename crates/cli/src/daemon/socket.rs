@@ -1,15 +1,16 @@
 //! The daemon's socket: any number of clients, none of which can delay the loop or another one.
 //!
 //! Reading and writing never wait. A turn serves a bounded number of clients, and answers a bounded number of
-//! requests of each; the rest is answered in the next turns, before more is read. A client that does not read
-//! what it asked for, or sends a message without an end, is disconnected. What users ask for has a [`Budget`].
+//! requests of each; the rest is answered in the next turns, before more is read. A client that does not
+//! read what it asked for, or sends a message without an end, is disconnected. What users ask for has a
+//! [`Budget`].
 //!
-//! There are a bounded number of places, and of bytes that wait. Where clients want more, the user who has the
-//! most gives way: so a newcomer finds a place whatever the others do. Root and the daemon's own user give way
-//! to nobody else.
+//! There are a bounded number of places, and of bytes that wait. Where clients want more, the user who has
+//! the most loses some: so a newcomer finds a place whatever the others do. Root and the daemon's own user
+//! lose none to anybody else.
 //!
 //! Limit: a user is a user ID, and one person may have thousands of these (subuid(5)), none of which has more
-//! than another user. Then those who send nothing give way first.
+//! than another user. Then those who send nothing are disconnected first.
 
 use super::budget::Budget;
 use super::refusals::Refusals;
@@ -273,9 +274,9 @@ impl Socket {
         self.clients.insert(self.last, client);
         let of_user = |client: &Client| usize::from(client.peer.uid == uid);
         if !is_trusted && self.clients.values().map(of_user).sum::<usize>() > OF_USER_MAX {
-            self.give_way(of_user, "too many clients");
+            self.make_room(of_user, "too many clients");
         } else if self.clients.len() > self.clients_max {
-            self.give_way(|_| 1, "too many clients");
+            self.make_room(|_| 1, "too many clients");
         }
     }
 
@@ -287,9 +288,9 @@ impl Socket {
     }
 
     /// Lets a client go of the user of whose clients there is the most of something. Among equal ones it is
-    /// one that follows nothing, the one that has sent nothing for the longest time. Trusted users give way
+    /// one that follows nothing, the one that has sent nothing for the longest time. Trusted users lose one
     /// only to each other. Returns whether there was any.
-    fn give_way(&mut self, amount: impl Fn(&Client) -> usize, why: &str) -> bool {
+    fn make_room(&mut self, amount: impl Fn(&Client) -> usize, why: &str) -> bool {
         let mut of_user: HashMap<u32, usize> = HashMap::new();
         for client in self.clients.values() {
             *of_user.entry(client.peer.uid).or_default() += amount(client);
@@ -317,7 +318,7 @@ impl Socket {
         }
         let may_exceed = client.waiting() > 0;
         let exceeds = |all: &Socket| all.clients.values().map(Client::waiting).sum::<usize>() > WAITING_MAX;
-        while may_exceed && exceeds(self) && self.give_way(Client::waiting, "too much waits for clients") {}
+        while may_exceed && exceeds(self) && self.make_room(Client::waiting, "too much waits for clients") {}
     }
 
     fn close(&mut self, key: u64) {

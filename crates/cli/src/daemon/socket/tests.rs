@@ -25,7 +25,7 @@ fn connect(socket: &Socket) -> UnixStream {
     stream
 }
 
-/// A client of this user, of whom the budget decides whether they are trusted.
+/// A client of this user; the budget decides whether they are trusted.
 fn connect_as(socket: &mut Socket, uid: u32, budget: &Budget) -> UnixStream {
     let (own, client) = UnixStream::pair().unwrap();
     own.set_nonblocking(true).unwrap();
@@ -243,13 +243,13 @@ fn whatever_others_do_a_newcomer_finds_a_place_and_root_keeps_its_own() {
     socket.clients_max = 6;
     let root = connect_as(&mut socket, 0, &budget);
     let mut connected = vec![root];
-    // One person with the IDs of many users, each of whom holds two places.
+    // One person with the IDs of many users, each with two places.
     for uid in (101..120).flat_map(|uid| [uid, uid]) {
         connected.push(connect_as(&mut socket, uid, &budget));
     }
     assert_eq!((users(&socket)[0], users(&socket).len()), (0, 6));
     connected.push(connect_as(&mut socket, 7, &budget));
-    assert_eq!(users(&socket).last(), Some(&7), "who has the most gives way");
+    assert_eq!(users(&socket).last(), Some(&7), "the user with the most loses one");
     connected.extend((0..6).map(|_| connect_as(&mut socket, 0, &budget)));
     assert_eq!(users(&socket), [0; 6]);
     connected.push(connect_as(&mut socket, 7, &budget));
@@ -257,7 +257,7 @@ fn whatever_others_do_a_newcomer_finds_a_place_and_root_keeps_its_own() {
 }
 
 #[test]
-fn a_client_that_follows_gives_way_after_those_that_are_idle() {
+fn a_client_that_follows_is_disconnected_after_those_that_are_idle() {
     let (_directory, mut socket) = socket();
     let budget = Budget::new();
     socket.clients_max = 3;
@@ -271,7 +271,7 @@ fn a_client_that_follows_gives_way_after_those_that_are_idle() {
 }
 
 #[test]
-fn who_has_the_most_bytes_waiting_gives_way_and_root_to_nobody() {
+fn the_client_with_the_most_bytes_waiting_is_disconnected_and_root_is_not() {
     let (_directory, mut socket) = socket();
     let budget = Budget::new();
     let clients = [101, 0, 102, 103].map(|uid| connect_as(&mut socket, uid, &budget));
