@@ -15,7 +15,7 @@ pub fn of(proc: &Proc, pid: u32, wants_build_id: bool) -> Facts {
     let exe = proc.program(pid).ok().map(|path| path.to_string_lossy().into_owned());
     let groups = proc.control_groups(pid).ok();
     let cgroup = groups.as_ref().and_then(|groups| groups.of_systemd());
-    let units = cgroup.map(|path| cgroup::units_of(path).into_iter().map(str::to_owned).collect());
+    let units = cgroup.map(|path| cgroup::units_of(path, Uid::effective().as_raw()));
     let uid = effective_user(proc, pid);
     Facts {
         name: proc.program_name(pid).or_else(|| proc.name(pid).ok()),

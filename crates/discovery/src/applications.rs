@@ -18,10 +18,13 @@
 //! With [`Extent::Unit`], a service, container or desktop application ([`service_of`]) is one application,
 //! with everything that runs in it: it is what people start, stop and name. Where people start programs one
 //! by one, in sessions and terminals, and where there are no units, each program is one as above. Which unit
-//! a process is in is read when it executes a program, as service managers move it before.
+//! a process is in is read when it executes a program, as service managers move it before. Two units may have
+//! one name, as every user may give a unit any: they are two applications, distinguished by their paths.
 //!
 //! At most [`APPLICATIONS_MAX`] are known at once. When there are as many, the one that ended first is
-//! forgotten; if none has ended, a program belongs to the application that executes it.
+//! forgotten. So that no user fills the table, a user's living applications are fewer than the places that
+//! are left for others; only root and the user who runs corewise may have all. Where there is no place, a
+//! program belongs to the application that executes it.
 //!
 //! Limits: a script's name says nothing of its arguments, and code in a command line has no name, so copies
 //! with other inputs are one application. A program that ends before its command line is read is called by
@@ -29,7 +32,7 @@
 //! et al., CF'10, is the process; ours is wider for programs that consist of many.)
 
 use corewise_core::ids::AppId;
-use corewise_sys::cgroup::service_of;
+use corewise_sys::cgroup::{Service, service_of, user_of};
 use corewise_sys::proc::{Proc, ProcError};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -85,21 +88,25 @@ pub struct ExecutedProgram {
 pub(super) struct Applications {
     extent: Extent,
     known: BTreeMap<AppId, Application>,
-    /// By the application that executes it, and the name; those of units by their root.
+    /// By the application that executes it, and the name; units by their root, and the path.
     by_name: HashMap<(AppId, Arc<str>), AppId>,
     next: AppId,
     /// Forgotten since they were asked for.
     forgotten: Vec<AppId>,
     /// Programs that got no application of their own.
     refused: u64,
+    /// These users may have all places.
+    trusted: [u32; 2],
 }
 
 #[derive(Debug)]
 struct Application {
     /// `None`: a root, of which no program is known.
     name: Option<Arc<str>>,
-    /// The unit that it is, or of a root the one that it is in.
+    /// The path of the unit that it is, or of a root the one that it is in.
     unit: Option<Arc<str>>,
+    /// The user whose place it takes, if known.
+    user: Option<u32>,
     /// `None` of a root.
     program: Option<ExecutedProgram>,
     root: AppId,
@@ -119,7 +126,7 @@ impl Applications {
     ) -> Applications {
         let root = |(app, (name, pid)): (u32, (Option<String>, Option<u32>))| {
             let name = name.map(Into::into);
-            let unit = pid.and_then(|pid| unit_of(extent, proc, pid)).map(Into::into);
+            let unit = pid.and_then(|pid| unit_of(extent, proc, pid)).map(|unit| unit.path.into());
             (AppId(app), Application { unit, ..Application::new(name, None, AppId(app)) })
         };
         let known: BTreeMap<AppId, Application> = (0..).zip(roots).map(root).collect();
@@ -130,6 +137,7 @@ impl Applications {
             by_name: HashMap::new(),
             forgotten: Vec::new(),
             refused: 0,
+            trusted: [0, nix::unistd::geteuid().as_raw()],
         }
     }
 
@@ -150,28 +158,46 @@ impl Applications {
             by.name = Some(name.into());
         }
         let is_the_same = match &unit {
-            Some(unit) => by.unit.as_deref() == Some(unit),
+            Some(unit) => by.unit.as_deref() == Some(&unit.path),
             None => by.name.as_deref() == Some(name),
         };
         if is_the_same {
             return executor;
         }
-        let (root, name) = (by.root, Arc::<str>::from(unit.as_deref().unwrap_or(name)));
-        if let Some(&app) = self.by_name.get(&(executor, name.clone())) {
+        let (root, of_executor) = (by.root, by.user);
+        let key = Arc::<str>::from(unit.as_ref().map_or(name, |unit| &unit.path));
+        if let Some(&app) = self.by_name.get(&(executor, key.clone())) {
             return app;
         }
-        if self.known.len() >= APPLICATIONS_MAX && !self.forget_one() {
+        let user = user_in(proc, pid).or(of_executor);
+        if !self.has_place_for(user) {
             self.refused += 1;
             return executor;
         }
+        if self.known.len() >= APPLICATIONS_MAX {
+            self.forget_one();
+        }
         let app = self.next;
         self.next = AppId(app.0 + 1);
-        self.by_name.insert((executor, name.clone()), app);
+        self.by_name.insert((executor, key.clone()), app);
+        let (name, unit) = match unit {
+            Some(unit) => (unit.name.into(), Some(key)),
+            None => (key, None),
+        };
         let program =
             ExecutedProgram { app, executed_by: executor, root, name: name.clone(), first: pid, since: now };
-        let unit = unit.map(Into::into);
-        self.known.insert(app, Application { unit, ..Application::new(Some(name), Some(program), root) });
+        let application = Application { unit, user, ..Application::new(Some(name), Some(program), root) };
+        self.known.insert(app, application);
         app
+    }
+
+    /// Returns whether one more application of a user may live.
+    fn has_place_for(&self, user: Option<u32>) -> bool {
+        let living = || self.known.values().filter(|known| known.over().is_none());
+        let left = APPLICATIONS_MAX.saturating_sub(living().count());
+        let may_have_all = user.is_some_and(|uid| self.trusted.contains(&uid));
+        let has = if may_have_all { 0 } else { living().filter(|known| known.user == user).count() };
+        has < left
     }
 
     /// Returns the applications of processes that run already, given the roots above them. `known` returns
@@ -212,16 +238,12 @@ impl Applications {
     }
 
     /// Forgets the application that ended first, of those whose end was reported.
-    fn forget_one(&mut self) -> bool {
-        let may_go = |(app, known): (&AppId, &Application)| {
-            let is_over = known.threads == 0 && known.is_end_reported && known.program.is_some();
-            Some((known.ended.filter(|_| is_over)?, *app))
-        };
-        let Some((_, app)) = self.known.iter().filter_map(may_go).min() else { return false };
+    fn forget_one(&mut self) {
+        let over = self.known.iter().filter_map(|(app, known)| Some((known.over()?, *app)));
+        let Some((_, app)) = over.min() else { return };
         self.known.remove(&app);
         self.by_name.retain(|(executor, _), of| *of != app && *executor != app);
         self.forgotten.push(app);
-        true
     }
 
     /// Returns those that were forgotten since the last call. Their IDs are not used again.
@@ -269,8 +291,9 @@ impl Applications {
     pub fn note(&self) -> Option<String> {
         (self.refused > 0).then(|| {
             format!(
-                "{} times a program was counted with the one that executed it: more than {APPLICATIONS_MAX} \
-                 programs ran at once",
+                "{} times a program was counted with the one that executed it: there are at most \
+                 {APPLICATIONS_MAX} applications at once, and a user has at most as many as are left for \
+                 others",
                 self.refused
             )
         })
@@ -278,20 +301,35 @@ impl Applications {
 }
 
 /// Returns the service, container or desktop application that a process is in, if such are applications.
-fn unit_of(extent: Extent, proc: &Proc, pid: u32) -> Option<String> {
+fn unit_of(extent: Extent, proc: &Proc, pid: u32) -> Option<Service> {
     let groups = (extent == Extent::Unit).then(|| proc.control_groups(pid).ok()).flatten()?;
     service_of(groups.of_systemd()?)
 }
 
+/// Returns the user of a process: the one in whose slice it is, as a user may have many user IDs
+/// (subuid(5)) but one slice. Elsewhere it is the process's owner.
+fn user_in(proc: &Proc, pid: u32) -> Option<u32> {
+    let groups = proc.control_groups(pid).ok();
+    let slice = groups.and_then(|groups| user_of(groups.of_systemd()?));
+    slice.or_else(|| proc.owner(pid).ok())
+}
+
 impl Application {
     fn new(name: Option<Arc<str>>, program: Option<ExecutedProgram>, root: AppId) -> Application {
-        Application { name, unit: None, program, root, threads: 0, ended: None, is_end_reported: false }
+        let (unit, user, threads, ended, is_end_reported) = (None, None, 0, None, false);
+        Application { name, unit, user, program, root, threads, ended, is_end_reported }
+    }
+
+    /// Returns when it ended, if it may be forgotten since: the end was reported, and it is no root.
+    fn over(&self) -> Option<Instant> {
+        self.ended.filter(|_| self.threads == 0 && self.is_end_reported && self.program.is_some())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn below_one_command() -> Applications {
         let mut applications = Applications::new(Extent::Program, &Proc::own(), [(None, None)].into_iter());
@@ -350,36 +388,87 @@ mod tests {
     #[test]
     fn what_lives_is_not_forgotten_for_others() {
         let (mut applications, now) = (below_one_command(), Instant::now());
+        // The user of none of these processes is known: it is that of the command.
+        let nobody = Proc::at("/nowhere");
+        applications.trusted = [0, 7];
+        applications.known.get_mut(&AppId(0)).unwrap().user = Some(7);
         for number in 1..APPLICATIONS_MAX as u32 {
-            let app = applications.executed(&Proc::own(), AppId(0), &format!("test {number}"), number, now);
+            let app = applications.executed(&nobody, AppId(0), &format!("test {number}"), number, now);
             applications.enter(app);
         }
-        assert_eq!(applications.executed(&Proc::own(), AppId(0), "one more", 9, now), AppId(0));
+        assert_eq!(applications.executed(&nobody, AppId(0), "one more", 9, now), AppId(0));
         assert!(applications.note().is_some());
         applications.leave(AppId(7), now);
         assert_eq!(
-            applications.executed(&Proc::own(), AppId(0), "one more", 9, now),
+            applications.executed(&nobody, AppId(0), "one more", 9, now),
             AppId(0),
             "its end is not reported yet"
         );
         applications.report();
         assert_eq!(
-            applications.executed(&Proc::own(), AppId(0), "one more", 9, now),
+            applications.executed(&nobody, AppId(0), "one more", 9, now),
             AppId(APPLICATIONS_MAX as u32)
         );
         assert_eq!(applications.take_forgotten(), [AppId(7)]);
-        assert_eq!(applications.executed(&Proc::own(), AppId(0), "test 8", 9, now), AppId(8));
+        assert_eq!(applications.executed(&nobody, AppId(0), "test 8", 9, now), AppId(8));
+    }
+
+    /// A process of `/proc` in `root`.
+    fn process(root: &Path, pid: u32, group: &str) {
+        let folder = root.join(pid.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("cgroup"), format!("0::{group}\n")).unwrap();
+        std::fs::write(folder.join("cmdline"), "systemd\0").unwrap();
+    }
+
+    #[test]
+    fn no_user_takes_the_places_of_all_others() {
+        let root = tempfile::tempdir().unwrap();
+        for user in [7, 8] {
+            process(root.path(), user, &format!("/user.slice/user-{user}.slice/session-1.scope"));
+        }
+        process(root.path(), 9, "/system.slice/x.service");
+        let (mut applications, now) = (below_one_command(), Instant::now());
+        let proc = Proc::at(root.path());
+        let living = |applications: &mut Applications, pid: u32, most: u32| {
+            let executed = (0..most).map(|number| {
+                let app = applications.executed(&proc, AppId(0), &format!("{pid} {number}"), pid, now);
+                applications.enter(app);
+                app
+            });
+            let apps: Vec<AppId> = executed.filter(|app| *app != AppId(0)).collect();
+            apps
+        };
+        let first = living(&mut applications, 7, 300);
+        assert_eq!(first.len(), APPLICATIONS_MAX / 2);
+        assert_eq!(living(&mut applications, 8, 300).len(), APPLICATIONS_MAX / 4);
+        let left = APPLICATIONS_MAX / 4 - 1;
+        assert_eq!(living(&mut applications, 9, 300).len(), left, "the daemon's own user, and root");
+        assert!(applications.note().is_some());
+        // What has ended is forgotten for others.
+        first.iter().for_each(|app| applications.leave(*app, now));
+        applications.report();
+        assert_eq!(living(&mut applications, 10, 10).len(), 10);
+    }
+
+    #[test]
+    fn two_units_of_one_name_are_two_applications() {
+        let root = tempfile::tempdir().unwrap();
+        process(root.path(), 7, "/system.slice/db.service");
+        process(root.path(), 8, "/user.slice/user-7.slice/user@7.service/app.slice/db.service");
+        let proc = Proc::at(root.path());
+        let mut applications = Applications::new(Extent::Unit, &proc, [(None, None)].into_iter());
+        let now = Instant::now();
+        let apps = [7, 8, 7].map(|pid| applications.executed(&proc, AppId(0), "db", pid, now).0);
+        assert_eq!(apps, [1, 2, 1]);
+        let names = [1, 2].map(|app| applications.name(AppId(app)).unwrap().to_owned());
+        assert_eq!(names, ["db.service", "db.service"]);
     }
 
     #[test]
     fn a_service_is_one_application_and_in_a_session_each_program_is() {
         let root = tempfile::tempdir().unwrap();
-        let process = |pid: u32, group: &str| {
-            let folder = root.path().join(pid.to_string());
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join("cgroup"), format!("0::{group}\n")).unwrap();
-            std::fs::write(folder.join("cmdline"), "systemd\0").unwrap();
-        };
+        let process = |pid: u32, group: &str| process(root.path(), pid, group);
         process(1, "/init.scope");
         process(7, "/system.slice/ci.service");
         process(8, "/system.slice/ci.service/job");

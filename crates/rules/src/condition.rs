@@ -28,7 +28,12 @@ impl Condition {
         let Some(texts) = facts.texts(self.fact) else {
             return Some(Mismatch { condition: self, found: None });
         };
-        let holds = self.patterns.iter().any(|pattern| texts.iter().any(|text| glob::fits(pattern, text)));
+        // Only who writes a `/` means a unit that somebody else than the system has made, whatever `*` is.
+        let is_meant = |pattern: &str, text: &str| {
+            self.fact != Fact::Unit || pattern.contains('/') == text.contains('/')
+        };
+        let fits = |pattern: &str, text: &str| is_meant(pattern, text) && glob::fits(pattern, text);
+        let holds = self.patterns.iter().any(|pattern| texts.iter().any(|text| fits(pattern, text)));
         (!holds).then(|| Mismatch { condition: self, found: Some(facts.shown(self.fact)) })
     }
 }

@@ -13,7 +13,8 @@ pub struct Facts {
     pub exe: Option<String>,
     /// The build id of its executable, in lower-case hexadecimal.
     pub build_id: Option<String>,
-    /// The units of systemd that it is in, the innermost first.
+    /// The units of systemd that it is in, the innermost first. One that neither the system nor the user
+    /// whose rules these are has made is called by its maker, too: `user@1000.service/x.service`.
     pub units: Option<Vec<String>>,
     /// The name of its user.
     pub user: Option<String>,

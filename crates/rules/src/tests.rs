@@ -119,6 +119,24 @@ fn a_rule_matches_if_all_conditions_hold() {
 }
 
 #[test]
+fn a_unit_that_somebody_else_has_made_is_meant_only_by_a_pattern_that_says_so() {
+    let units = ["user@7.service/backup.service", "user@7.service", "user-7.slice"].map(str::to_owned);
+    let facts = Facts { units: Some(units.to_vec()), ..facts() };
+    for (pattern, matches) in [
+        ("backup.service", false),
+        ("*backup.service", false),
+        ("user@*.service/backup.service", true),
+        ("*/backup.service", true),
+        ("user@7.service", true),
+        ("*.slice", true),
+        ("*/user-7.slice", false),
+    ] {
+        let rules = sound(&format!("[[rule]]\nname = 'a'\nmatch.unit = '{pattern}'"));
+        assert_eq!(rules.matching(&facts).rule.is_some(), matches, "{pattern}");
+    }
+}
+
+#[test]
 fn a_mismatch_names_the_first_condition_that_does_not_hold() {
     let rules =
         sound("[[rule]]\nname = 'a'\nmatch = { user = 'alice', exe = ['/opt/*', 'java'], build-id = 'a' }");

@@ -3,8 +3,9 @@
 //!
 //! A unit of systemd (a service, a scope, a slice) is the group whose directory has its name, somewhere in
 //! the hierarchy. Finding it needs neither systemd's library nor its bus, and works in containers, too.
-//! Limits: a unit that is not running has no group; several users may run units of one name, and the path is
-//! needed then.
+//! A unit of the system is meant before one of the same name that somebody has made ([`units_of`]). Limits:
+//! a unit that is not running has no group; several users may run units of one name, and the path is needed
+//! then.
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fmt;
@@ -120,6 +121,13 @@ impl Hierarchy {
             Ok(())
         })?;
         found.sort_by(|a, b| a.path.cmp(&b.path));
+        // Nobody makes the name of a unit of the system ambiguous by one of their own.
+        let uid = nix::unistd::geteuid().as_raw();
+        let has_the_name =
+            |group: &ControlGroup| units_of(&group.path, uid).first().is_some_and(|own| own == name);
+        if found.iter().any(has_the_name) {
+            found.retain(has_the_name);
+        }
         match found.len() {
             0 => Err(GroupError::NoUnit { name: name.to_owned(), root: self.root.display().to_string() }),
             1 => Ok(found.remove(0)),
@@ -178,10 +186,44 @@ impl fmt::Display for ControlGroup {
     }
 }
 
-/// Returns the units of systemd that a group is in, by its path: its own first, then those around it.
-pub fn units_of(path: &str) -> Vec<&str> {
-    let is_unit = |part: &&str| UNIT_KINDS.iter().any(|kind| part.ends_with(kind) && part != kind);
-    path.rsplit('/').filter(is_unit).collect()
+/// Returns the units of systemd that a group is in, by its path, for the rules of user `uid`: its own first,
+/// then those around it.
+///
+/// Anybody may give a unit of their own any name, so that of the machine's `backup.service`, too. The
+/// system's manager makes slices, and services and scopes in them; what lies below one of these was made by
+/// those who run in it: a user's manager (`user@1000.service`), a container. Such a unit is called by both
+/// names: `user@1000.service/backup.service`. What the user's own manager has made is called as what the
+/// system's has.
+pub fn units_of(path: &str, uid: u32) -> Vec<String> {
+    let own_manager = format!("user@{uid}.service");
+    let (mut units, mut maker) = (Vec::new(), None);
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        if UNIT_KINDS.iter().any(|kind| part.ends_with(kind) && part != *kind) {
+            let other = maker.filter(|maker| *maker != own_manager);
+            units.push(other.map_or(part.to_owned(), |maker| format!("{maker}/{part}")));
+        }
+        if maker.is_none() && !part.ends_with(".slice") {
+            maker = Some(part);
+        }
+    }
+    units.reverse();
+    units
+}
+
+/// Returns the user in whose slice a group is, by its path: all that this user starts is there, whatever
+/// rights it gets. Only the system's manager makes such slices.
+pub fn user_of(path: &str) -> Option<u32> {
+    let slice = path.strip_prefix("/user.slice/user-")?.split('/').next()?;
+    slice.strip_suffix(".slice")?.parse().ok()
+}
+
+/// A service, container or desktop application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// The path of its group: it has that alone.
+    pub path: String,
+    /// Its name, which others may have, too.
+    pub name: String,
 }
 
 /// Returns the service, container or desktop application that a group is in, by its path: the innermost one.
@@ -190,17 +232,18 @@ pub fn units_of(path: &str) -> Vec<&str> {
 ///
 /// Known are the units of systemd, and the groups that docker, podman, containerd, CRI-O and LXC make with
 /// and without systemd. The ID of a container is shortened to twelve digits, as `docker ps` does.
-pub fn service_of(path: &str) -> Option<String> {
+pub fn service_of(path: &str) -> Option<Service> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     for (depth, part) in parts.iter().enumerate().rev() {
         let above = depth.checked_sub(1).map(|above| parts[above]);
+        let service = || Service { path: format!("/{}", parts[..=depth].join("/")), name: shortened(part) };
         let is_container = is_container_id(part) || part.starts_with("lxc.payload.") || above == Some("lxc");
         match part.rsplit_once('.') {
             // The manager of a user's units, which are below it.
             Some((name, "service")) if name.starts_with("user@") => {}
             Some((name, "scope")) if is_of_session(name) => return None,
-            Some((name, "service" | "scope")) if !name.is_empty() => return Some(shortened(part)),
-            _ if is_container => return Some(shortened(part)),
+            Some((name, "service" | "scope")) if !name.is_empty() => return Some(service()),
+            _ if is_container => return Some(service()),
             _ => {}
         }
     }
@@ -254,10 +297,35 @@ mod tests {
 
     #[test]
     fn the_units_of_a_group_are_listed_from_the_inside() {
-        let path = "/user.slice/user@7.service/app.slice/app-x.scope/worker";
-        let expected = ["app-x.scope", "app.slice", "user@7.service", "user.slice"];
-        assert_eq!(units_of(path), expected);
-        assert!(units_of("/").is_empty() && units_of("/.slice/a").is_empty());
+        let path = "/user.slice/user-7.slice/user@7.service/app.slice/app-x.scope/worker";
+        let expected = ["app-x.scope", "app.slice", "user@7.service", "user-7.slice", "user.slice"];
+        assert_eq!(units_of(path, 7), expected);
+        assert!(units_of("/", 7).is_empty() && units_of("/.slice/a", 7).is_empty());
+    }
+
+    #[test]
+    fn what_the_system_has_not_made_does_not_have_the_name_of_a_unit_of_the_system() {
+        let units = |path: &str| units_of(path, 0);
+        assert_eq!(units("/system.slice/system-db.slice/db.service/x")[0], "db.service");
+        assert_eq!(units("/user.slice/user-7.slice/session-3.scope")[0], "session-3.scope");
+        let of_user = "/user.slice/user-7.slice/user@7.service";
+        assert_eq!(units(of_user)[0], "user@7.service");
+        for (path, name) in [
+            (format!("{of_user}/app.slice/db.service"), "user@7.service/db.service"),
+            (format!("{of_user}/user@0.service/db.service"), "user@7.service/db.service"),
+            ("/system.slice/ci.service/db.service".to_owned(), "ci.service/db.service"),
+            ("/lxc.payload.web/system.slice/db.service".to_owned(), "lxc.payload.web/db.service"),
+        ] {
+            assert_eq!(units(&path)[0], name, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_user_has_a_slice() {
+        assert_eq!(user_of("/user.slice/user-7.slice/session-3.scope"), Some(7));
+        for path in ["/", "/user.slice", "/x/user.slice/user-7.slice", "/user.slice/user-x.slice"] {
+            assert_eq!(user_of(path), None, "{path}");
+        }
     }
 
     #[test]
@@ -291,8 +359,11 @@ mod tests {
             ("/machine.slice/systemd-nspawn@web.service/payload", Some("systemd-nspawn@web.service")),
             ("/build/7", None),
         ] {
-            assert_eq!(service_of(&with_id(path)).as_deref(), expected, "{path}");
+            let service = service_of(&with_id(path));
+            assert_eq!(service.map(|service| service.name).as_deref(), expected, "{path}");
         }
+        let (name, path) = ("x.service".to_owned(), "/user.slice/user@7.service/x.service".to_owned());
+        assert_eq!(service_of(&format!("{path}/worker/1")), Some(Service { path, name }));
     }
 
     fn hierarchy(groups: &[(&str, &str)]) -> (tempfile::TempDir, Hierarchy) {
@@ -336,6 +407,7 @@ mod tests {
             ("system.slice/web.service", "5\n"),
             ("user.slice/1/own.service", ""),
             ("user.slice/2/own.service", ""),
+            ("user.slice/user-77.slice/user@77.service/web.service", ""),
         ]);
         assert_eq!(groups.unit("web.service").unwrap().path(), "/system.slice/web.service");
         assert_eq!(groups.unit("system.slice").unwrap().processes().unwrap(), [5]);

@@ -20,8 +20,10 @@ struct Named {
 pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let Ok(Named { pid }) = serde_json::from_value(parameters) else { return invalid("pid") };
     let top = &known.top;
-    let may_see = Owners::default().may_see(peer, pid);
-    let threads: Vec<_> = top.threads.iter().filter(|(_, of)| of.pid == pid && may_see).collect();
+    let mut owners = Owners::default();
+    let threads = top.threads.iter().filter(|(_, of)| of.pid == pid);
+    let threads: Vec<_> =
+        threads.filter(|(id, of)| owners.may_see_thread(peer, (*id, of.pid), &known.seen)).collect();
     let Some((_, first)) = threads.first() else {
         return failure(NAME, "NoSuchProcess", json!({"pid": pid}));
     };

@@ -1,7 +1,7 @@
 //! What the daemon answers: the interface `org.corewise.Daemon`, and the one that every varlink service has.
 //!
 //! A client sees the processes of its own user, root sees all. The owner of a process is read at every
-//! call, as process IDs are used again.
+//! call, as process IDs are used again; so is its start, as what is known may be of its predecessor.
 
 use super::Known;
 use super::replies::{NAME, Owners, SERVICE, failure, invalid, not_permitted, thread, without_unknown};
@@ -82,8 +82,9 @@ fn describe(parameters: &Value) -> Reply {
 pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
     let top = &known.top;
     let mut owners = Owners::default();
-    let theirs: Vec<&ThreadState> =
-        top.threads.values().filter(|thread| owners.may_see(peer, thread.pid)).collect();
+    let theirs =
+        top.threads.iter().filter(|(id, of)| owners.may_see_thread(peer, (*id, of.pid), &known.seen));
+    let theirs: Vec<&ThreadState> = theirs.map(|(_, thread)| thread).collect();
     let apps: BTreeSet<AppId> = theirs.iter().map(|thread| thread.app).collect();
     let application = |app: &AppId| {
         let of = top.applications.get(app)?;
@@ -123,7 +124,7 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
 fn reload(known: &mut Known, world: &mut dyn Trees, peer: Peer) -> Reply {
     if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
         let reason = "only root, and the user whose daemon it is, may have the rules read again";
-        log::warn!(corewise_event = "client_refused"; "user {} is refused: {reason}", peer.uid);
+        known.refusals.log(peer.uid, format_args!("user {} is refused: {reason}", peer.uid));
         return not_permitted(reason);
     }
     let read = known.consents.borrow_mut().reload();
@@ -155,7 +156,7 @@ fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let top = &known.top;
     let mut owners = Owners::default();
     let theirs = top.threads.iter().filter(|(_, thread)| pid.is_none_or(|pid| pid == thread.pid));
-    let theirs = theirs.filter(|(_, thread)| owners.may_see(peer, thread.pid));
+    let theirs = theirs.filter(|(id, of)| owners.may_see_thread(peer, (*id, of.pid), &known.seen));
     let threads: Vec<Value> = theirs.map(|(id, of)| thread(top, id, of)).collect();
     match pid {
         Some(pid) if threads.is_empty() => failure(NAME, "NoSuchProcess", json!({"pid": pid})),
@@ -167,15 +168,12 @@ fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
 pub mod tests {
     use super::*;
     use crate::daemon::consent::Consents;
-    use crate::daemon::events::Events;
     use corewise_core::random::Random;
     use corewise_core::report::Sources;
-    use corewise_core::top::Top;
     use corewise_core::topology::Topology;
     use corewise_discovery::FollowError;
     use std::cell::RefCell;
     use std::rc::Rc;
-    use std::time::Instant;
 
     /// Knows of no process.
     pub fn known() -> Known {
@@ -183,8 +181,7 @@ pub mod tests {
         let machine = Topology::synthetic("core:2 pu:1").unwrap();
         let consents = Consents::read(Vec::new(), machine).unwrap();
         let consents = Rc::new(RefCell::new(consents));
-        let (top, events) = (Top::default(), Events::default());
-        Known { top, sources, notes: Vec::new(), consents, events, acts: true, began: Instant::now() }
+        Known::new((sources, Vec::new()), consents, true)
     }
 
     const ROOT: Peer = Peer { uid: 0, pid: 0 };

@@ -4,19 +4,23 @@
 //! `journalctl -u corewise COREWISE_EVENT=guard` finds what the guard has found. Elsewhere they are lines on
 //! standard error. Any part of the daemon writes them by the macros of the crate `log`.
 //!
-//! Whatever happens to the machine's programs, there are no more than [`RECORDS_MAX`] records in [`WINDOW`];
-//! what is left out is counted, and the next window's first record says how much.
+//! Whatever happens to the machine's programs, and whatever clients do, there are no more than
+//! [`RECORDS_MAX`] records of an event in [`WINDOW`]; what is left out is counted, and the next window's
+//! first record says how much. Each event is counted apart, so that nobody who causes many records of one
+//! event suppresses those of others, such as the end of the daemon. There are as many events as the daemon's
+//! code names.
 //!
 //! Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>. Limit: writing waits for the journal or for the
 //! reader of standard error, as in every program.
 
 use corewise_render::terminal;
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use systemd_journal_logger::{JournalLog, connected_to_journal};
 
-/// The records in a window.
+/// The records of an event in a window.
 const RECORDS_MAX: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -31,7 +35,7 @@ pub fn begin(level: LevelFilter) {
         None => Box::new(Lines),
     };
     // Nobody else in this process logs.
-    if log::set_boxed_logger(Box::new(Bounded { to, window: Mutex::default() })).is_ok() {
+    if log::set_boxed_logger(Box::new(Bounded { to, windows: Mutex::default() })).is_ok() {
         log::set_max_level(level);
     }
 }
@@ -63,7 +67,8 @@ fn line(record: &Record<'_>) -> String {
 /// Passes on a bounded number of records.
 struct Bounded {
     to: Box<dyn Log>,
-    window: Mutex<Window>,
+    /// By the event.
+    windows: Mutex<HashMap<String, Window>>,
 }
 
 impl Log for Bounded {
@@ -75,10 +80,11 @@ impl Log for Bounded {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let admitted = match self.window.lock() {
-            Ok(mut window) => window.admit(Instant::now()),
-            Err(_) => return,
-        };
+        let event = record.key_values().get("corewise_event".into());
+        let event = event.map(|event| event.to_string()).unwrap_or_default();
+        let Ok(mut windows) = self.windows.lock() else { return };
+        let admitted = windows.entry(event).or_default().admit(Instant::now());
+        drop(windows);
         let Some(left_out) = admitted else { return };
         if left_out > 0 {
             let fields = [("corewise_event", "left_out")];
@@ -87,7 +93,7 @@ impl Log for Bounded {
                     .level(Level::Warn)
                     .target(OURS)
                     .key_values(&fields)
-                    .args(format_args!("{left_out} messages were left out in the last minute"))
+                    .args(format_args!("{left_out} messages like the next were left out before"))
                     .build(),
             );
         }
@@ -97,7 +103,7 @@ impl Log for Bounded {
     fn flush(&self) {}
 }
 
-/// What was written in the present window.
+/// What was written of an event in the present window.
 #[derive(Default)]
 struct Window {
     began: Option<Instant>,
@@ -145,11 +151,13 @@ mod tests {
     #[test]
     fn a_flood_is_bounded_and_the_log_says_how_much_is_left_out() {
         let (kept, now) = (Kept::default(), Instant::now());
-        let log = Bounded { to: Box::new(kept.clone()), window: Mutex::default() };
-        let tell = |target: &str, text: &str| {
-            let mut record = Record::builder();
-            log.log(&record.level(Level::Warn).target(target).args(format_args!("{text}")).build());
+        let log = Bounded { to: Box::new(kept.clone()), windows: Mutex::default() };
+        let tell_of = |event: &str, target: &str, text: &str| {
+            let (mut record, fields) = (Record::builder(), [("corewise_event", event)]);
+            let record = record.level(Level::Warn).target(target).key_values(&fields);
+            log.log(&record.args(format_args!("{text}")).build());
         };
+        let tell = |target: &str, text: &str| tell_of("client_refused", target, text);
         for number in 0..2 * RECORDS_MAX {
             tell("corewise::daemon", &number.to_string());
         }
@@ -157,10 +165,12 @@ mod tests {
         let lines = || kept.0.lock().unwrap().clone();
         assert_eq!(lines().len() as u32, RECORDS_MAX);
         assert_eq!(lines()[1], "warning: 1");
+        tell_of("end", "corewise::daemon", "ended");
+        assert_eq!(lines().last().unwrap(), "warning: ended", "what clients cause suppresses nothing else");
         // The window ends.
-        log.window.lock().unwrap().began = now.checked_sub(WINDOW);
+        log.windows.lock().unwrap().get_mut("client_refused").unwrap().began = now.checked_sub(WINDOW);
         tell("corewise::daemon", "next");
-        let count = format!("warning: {RECORDS_MAX} messages were left out in the last minute");
-        assert_eq!(lines()[RECORDS_MAX as usize..], [count, "warning: next".to_owned()]);
+        let count = format!("warning: {RECORDS_MAX} messages like the next were left out before");
+        assert_eq!(lines()[RECORDS_MAX as usize + 1..], [count, "warning: next".to_owned()]);
     }
 }

@@ -20,6 +20,7 @@ mod interface;
 pub mod log;
 mod metrics;
 mod power;
+mod refusals;
 mod replies;
 mod reserved;
 mod socket;
@@ -41,6 +42,8 @@ use exposition::Format;
 use http::Http;
 use metrics::Answers;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use refusals::Refusals;
+use replies::Seen;
 use socket::{Follows, Socket};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -88,8 +91,20 @@ pub struct Known {
     pub events: Events,
     /// Whether it changes anything.
     pub acts: bool,
+    /// When it saw the threads first.
+    seen: Seen,
+    /// Who was refused lately to have the rules read again.
+    refusals: Refusals,
     /// Since when it runs.
     began: Instant,
+}
+
+impl Known {
+    fn new((sources, notes): (Sources, Vec<String>), consents: Rc<RefCell<Consents>>, acts: bool) -> Known {
+        let (top, events, seen) = (Top::default(), Events::default(), Seen::default());
+        let (refusals, began) = (Refusals::default(), Instant::now());
+        Known { top, sources, notes, consents, events, acts, seen, refusals, began }
+    }
 }
 
 /// Where metrics can be read.
@@ -119,8 +134,7 @@ impl Daemon {
         acts: bool,
         metrics: &MetricsTo,
     ) -> Result<Rc<RefCell<Daemon>>> {
-        let (top, events, began) = (Top::default(), Events::default(), Instant::now());
-        let known = Known { top, sources, notes, consents, events, acts, began };
+        let known = Known::new((sources, notes), consents, acts);
         let (tally, socket) = (Tally::new(), Socket::bind(path)?);
         let http = metrics.address.map(Http::bind).transpose()?;
         if let Some(http) = &http {
@@ -141,6 +155,7 @@ impl Daemon {
         self.tell_events();
         if input.observation().is_some() {
             let Daemon { known, socket, budget, .. } = self;
+            known.seen.take(&known.top);
             let state = |peer| Some(interface::status(known, peer, true));
             socket.tell_followers(budget, Follows::States, state);
         }

@@ -1,17 +1,25 @@
 //! The daemon's socket: any number of clients, none of which can delay the loop or another one.
 //!
 //! Reading and writing never wait. A turn serves a bounded number of clients, and answers a bounded number of
-//! requests of each; the rest is answered in the next turns, before more is read. A client that does not read
-//! what it asked for, or sends a message without an end, is disconnected. Of each user but root and the
-//! daemon's own there are a bounded number, so that none can keep the others out, and what they ask for has a
+//! requests of each; the rest is answered in the next turns, before more is read. A client that does not
+//! read what it asked for, or sends a message without an end, is disconnected. What users ask for has a
 //! [`Budget`].
+//!
+//! There are a bounded number of places, and of bytes that wait. Where clients want more, the user who has
+//! the most loses some: so a newcomer finds a place whatever the others do. Root and the daemon's own user
+//! lose none to anybody else.
+//!
+//! Limit: a user is a user ID, and one person may have thousands of these (subuid(5)), none of which has more
+//! than another user. Then those who send nothing are disconnected first.
 
 use super::budget::Budget;
+use super::refusals::Refusals;
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -35,8 +43,8 @@ const ANSWERED_MAX: usize = 4;
 /// The bytes that wait for a client to read them.
 const UNSENT_MAX: usize = 8 << 20;
 
-/// The bytes that wait for all clients together.
-const UNSENT_OF_ALL_MAX: usize = 128 << 20;
+/// The bytes that wait of all clients together: for them to read, or for the end of their message.
+const WAITING_MAX: usize = 128 << 20;
 
 /// The clients at a time; at most this, and no more than a quarter of the descriptors.
 const CLIENTS_MAX: usize = 4096;
@@ -46,9 +54,6 @@ const ARRIVALS_PAUSE: Duration = Duration::from_millis(20);
 
 /// The clients of one user at a time, unless that is root or the daemon's own user.
 const OF_USER_MAX: usize = 64;
-
-/// How rarely it is logged that a user is refused.
-const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The listener's key in the set of descriptors; those of clients follow.
 const LISTENER: u64 = 0;
@@ -91,8 +96,7 @@ pub struct Socket {
     /// When clients are taken in again, if not now.
     arrivals_from: Option<Instant>,
     last: u64,
-    /// When it was last logged that a user is refused.
-    refused: HashMap<u32, Instant>,
+    refusals: Refusals,
     path: PathBuf,
     /// Only one daemon has it.
     _lock: Flock<File>,
@@ -101,6 +105,9 @@ pub struct Socket {
 struct Client {
     stream: UnixStream,
     peer: Peer,
+    is_trusted: bool,
+    /// When it came, or last sent something.
+    sent: Instant,
     protocol: Server,
     /// Bytes since the last end of a message.
     unfinished: usize,
@@ -139,7 +146,7 @@ impl Socket {
         ready.add(&listener, EpollEvent::new(ARRIVALS, LISTENER))?;
         let (path, (soft, _)) = (path.to_owned(), getrlimit(Resource::RLIMIT_NOFILE)?);
         let clients_max = CLIENTS_MAX.min(soft as usize / 4);
-        let (clients, refused, last) = (HashMap::new(), HashMap::new(), LISTENER);
+        let (clients, refusals, last) = (HashMap::new(), Refusals::default(), LISTENER);
         let (delayed, arrivals_from) = (BTreeSet::new(), None);
         Ok(Socket {
             listener,
@@ -149,7 +156,7 @@ impl Socket {
             delayed,
             arrivals_from,
             last,
-            refused,
+            refusals,
             path,
             _lock: lock,
         })
@@ -231,13 +238,14 @@ impl Socket {
             self.arrivals_from = None;
             self.await_arrivals();
         }
-        for key in std::mem::take(&mut self.delayed) {
-            let Some(client) = self.clients.get(&key) else { continue };
-            if budget.wait(Some(client.peer.uid), now).is_zero() {
-                self.settle(key, true);
-            } else {
-                self.delayed.insert(key);
-            }
+        let user = |key: &u64| self.clients.get(key).map(|client| client.peer.uid);
+        let delayed = self.delayed.iter().copied();
+        let mut due: Vec<u64> = delayed.filter(|key| budget.wait(user(key), now).is_zero()).collect();
+        // What all users have together may suffice for few of them.
+        due.sort_by_key(|key| budget.last_answer(user(key)));
+        for key in due.into_iter().take(SERVED_MAX) {
+            self.delayed.remove(&key);
+            self.settle(key, true);
         }
     }
 
@@ -249,19 +257,26 @@ impl Socket {
             let peer = getsockopt(&stream, PeerCredentials);
             let peer = peer.map(|peer| Peer { uid: peer.uid(), pid: peer.pid() as u32 });
             let (Ok(peer), Ok(())) = (peer, stream.set_nonblocking(true)) else { continue };
-            let (user, has_room) = (Some(peer.uid), self.has_room_for(peer.uid, budget));
-            budget
-                .pay(user, || if has_room { self.take_in(stream, peer) } else { self.log_refusal(peer.uid) });
+            let (user, is_trusted) = (Some(peer.uid), budget.is_trusted(Some(peer.uid)));
+            budget.pay(user, || self.take_in(Client::new(stream, peer, is_trusted)));
             must_wait |= !budget.wait(user, Instant::now()).is_zero();
         }
         self.arrivals_from = must_wait.then(|| Instant::now() + ARRIVALS_PAUSE);
         self.await_arrivals();
     }
 
-    fn take_in(&mut self, stream: UnixStream, peer: Peer) {
+    fn take_in(&mut self, client: Client) {
         self.last += 1;
-        if self.ready.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, self.last)).is_ok() {
-            self.clients.insert(self.last, Client::new(stream, peer));
+        if self.ready.add(&client.stream, EpollEvent::new(EpollFlags::EPOLLIN, self.last)).is_err() {
+            return;
+        }
+        let (uid, is_trusted) = (client.peer.uid, client.is_trusted);
+        self.clients.insert(self.last, client);
+        let of_user = |client: &Client| usize::from(client.peer.uid == uid);
+        if !is_trusted && self.clients.values().map(of_user).sum::<usize>() > OF_USER_MAX {
+            self.make_room(of_user, "too many clients");
+        } else if self.clients.len() > self.clients_max {
+            self.make_room(|_| 1, "too many clients");
         }
     }
 
@@ -272,36 +287,45 @@ impl Socket {
         let _ = self.ready.modify(&self.listener, &mut EpollEvent::new(interest, LISTENER));
     }
 
-    fn has_room_for(&self, uid: u32, budget: &Budget) -> bool {
-        let of_user = || self.clients.values().filter(|client| client.peer.uid == uid).count();
-        let may_have_more = budget.is_trusted(Some(uid)) || of_user() < OF_USER_MAX;
-        self.clients.len() < self.clients_max && may_have_more
-    }
-
-    fn log_refusal(&mut self, uid: u32) {
-        let now = Instant::now();
-        let last = self.refused.insert(uid, now);
-        if last.is_none_or(|last| now - last >= REFUSALS_LOGGED_EVERY) {
-            log::warn!(corewise_event = "client_refused"; "too many clients: user {uid} is refused");
-        } else if let Some(last) = last {
-            self.refused.insert(uid, last);
+    /// Lets a client go of the user of whose clients there is the most of something. Among equal ones it is
+    /// one that follows nothing, the one that has sent nothing for the longest time. Trusted users lose one
+    /// only to each other. Returns whether there was any.
+    fn make_room(&mut self, amount: impl Fn(&Client) -> usize, why: &str) -> bool {
+        let mut of_user: HashMap<u32, usize> = HashMap::new();
+        for client in self.clients.values() {
+            *of_user.entry(client.peer.uid).or_default() += amount(client);
         }
+        let order = |(_, client): &(&u64, &Client)| {
+            let most = (of_user[&client.peer.uid], amount(client));
+            (!client.is_trusted, most, client.follows.is_none(), Reverse(client.sent))
+        };
+        let some = self.clients.iter().filter(|(_, client)| amount(client) > 0);
+        let Some((&key, client)) = some.max_by_key(order) else { return false };
+        let uid = client.peer.uid;
+        self.refusals.log(uid, format_args!("{why}: one of user {uid} is disconnected"));
+        self.close(key);
+        true
     }
 
     /// Watches a client for what it waits for now, or lets it go.
     fn settle(&mut self, key: u64, stays: bool) {
         let Some(client) = self.clients.get(&key) else { return };
-        let unsent_of_all = || self.clients.values().map(|client| client.unsent.len()).sum::<usize>();
-        let stays = stays && (client.unsent.is_empty() || unsent_of_all() <= UNSENT_OF_ALL_MAX);
         let is_delayed = self.delayed.contains(&key);
         let waits_for = if is_delayed { EpollFlags::empty() } else { client.waits_for() };
         let mut event = EpollEvent::new(waits_for, key);
         if !stays || self.ready.modify(&client.stream, &mut event).is_err() {
-            // Closing it takes it out of the set.
-            self.clients.remove(&key);
-            self.delayed.remove(&key);
-            self.await_arrivals();
+            return self.close(key);
         }
+        let may_exceed = client.waiting() > 0;
+        let exceeds = |all: &Socket| all.clients.values().map(Client::waiting).sum::<usize>() > WAITING_MAX;
+        while may_exceed && exceeds(self) && self.make_room(Client::waiting, "too much waits for clients") {}
+    }
+
+    fn close(&mut self, key: u64) {
+        // That takes it out of the set of descriptors.
+        self.clients.remove(&key);
+        self.delayed.remove(&key);
+        self.await_arrivals();
     }
 }
 
@@ -313,9 +337,24 @@ impl Drop for Socket {
 }
 
 impl Client {
-    fn new(stream: UnixStream, peer: Peer) -> Client {
-        let (protocol, unsent) = (Server::new(), Vec::new());
-        Client { stream, peer, protocol, unfinished: 0, is_waiting: false, unsent, follows: None }
+    fn new(stream: UnixStream, peer: Peer, is_trusted: bool) -> Client {
+        let (protocol, unsent, sent) = (Server::new(), Vec::new(), Instant::now());
+        Client {
+            stream,
+            peer,
+            is_trusted,
+            sent,
+            protocol,
+            unfinished: 0,
+            is_waiting: false,
+            unsent,
+            follows: None,
+        }
+    }
+
+    /// Returns the bytes that wait, for it to read or for the end of its message.
+    fn waiting(&self) -> usize {
+        self.unsent.len() + self.unfinished
     }
 
     /// Returns when it is to be served next. One with a request left is served although it sends nothing.
@@ -341,6 +380,7 @@ impl Client {
             Ok(count) => count,
             Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         };
+        self.sent = Instant::now();
         let bytes = &bytes[..count];
         let end = bytes.iter().rposition(|byte| *byte == 0);
         self.unfinished = end.map_or(self.unfinished + count, |end| count - end - 1);

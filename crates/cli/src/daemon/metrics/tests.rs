@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::daemon::consent::Consents;
-use crate::daemon::events::Events;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::policy;
 use corewise_core::report::Sources;
@@ -15,15 +14,14 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a daemon exposes that has watched a machine with two modules, on which `count` threads run.
 fn exposed(count: usize, format: Format) -> String {
     let machine = Topology::synthetic("module:2 core:2 pu:1").unwrap();
     let consents = Rc::new(RefCell::new(Consents::read(Vec::new(), machine.clone()).unwrap()));
     let sources = Sources { discovery: "bpf".to_owned(), counters: "a \"b\"\n\\".to_owned() };
-    let (top, events, began) = (Top::default(), Events::default(), Instant::now());
-    let mut known = Known { top, sources, notes: Vec::new(), consents, events, acts: true, began };
+    let mut known = Known::new((sources, Vec::new()), consents, true);
     let mut tally = Tally::new();
     let threads = vec![ScriptedThread::steady(0.9); count];
     let end = Time(0) + Duration::from_secs(12);

@@ -25,6 +25,22 @@ fn connect(socket: &Socket) -> UnixStream {
     stream
 }
 
+/// A client of this user; the budget decides whether they are trusted.
+fn connect_as(socket: &mut Socket, uid: u32, budget: &Budget) -> UnixStream {
+    let (own, client) = UnixStream::pair().unwrap();
+    own.set_nonblocking(true).unwrap();
+    client.set_nonblocking(true).unwrap();
+    socket.take_in(Client::new(own, Peer { uid, pid: 0 }, budget.is_trusted(Some(uid))));
+    client
+}
+
+/// The users of the clients that are there, in the order in which these came.
+fn users(socket: &Socket) -> Vec<u32> {
+    let mut clients: Vec<_> = socket.clients.iter().collect();
+    clients.sort_by_key(|(key, _)| **key);
+    clients.into_iter().map(|(_, client)| client.peer.uid).collect()
+}
+
 /// Takes turns until the client has a whole message, or is disconnected.
 fn message(socket: &mut Socket, client: &UnixStream) -> Option<String> {
     let (mut message, mut reader) = (Vec::new(), BufReader::new(client));
@@ -140,16 +156,7 @@ fn many_requests_at_once_are_answered_in_turns() {
 fn requests_of_a_user_without_budget_wait_and_those_of_others_do_not() {
     let (_directory, mut socket) = socket();
     let mut budget = Budget::without_trust();
-    let connected = |socket: &mut Socket, uid: u32| {
-        let (own, client) = UnixStream::pair().unwrap();
-        own.set_nonblocking(true).unwrap();
-        client.set_nonblocking(true).unwrap();
-        socket.last += 1;
-        socket.ready.add(&own, EpollEvent::new(EpollFlags::EPOLLIN, socket.last)).unwrap();
-        socket.clients.insert(socket.last, Client::new(own, Peer { uid, pid: 0 }));
-        client
-    };
-    let mut of = [1, 1, 2].map(|uid| connected(&mut socket, uid));
+    let mut of = [1, 1, 2].map(|uid| connect_as(&mut socket, uid, &budget));
     budget.exhaust(Some(1));
     of.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
     let mut has_answer = |socket: &mut Socket, budget: &mut Budget| {
@@ -194,17 +201,92 @@ fn while_a_user_without_budget_connects_newcomers_come_in_at_a_bounded_rate() {
 }
 
 #[test]
+fn while_all_wait_together_the_user_whose_last_answer_is_the_oldest_comes_first() {
+    let (_directory, mut socket) = socket();
+    let (mut exhausted, mut budget) = (Budget::without_trust(), Budget::without_trust());
+    let mut clients = [1, 2, 3].map(|uid| connect_as(&mut socket, uid, &exhausted));
+    (100..110).for_each(|uid| exhausted.exhaust(Some(uid)));
+    clients.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
+    while socket.delayed.len() < 3 {
+        socket.take_turn(&mut exhausted, letters);
+    }
+    // The loop waits, and nothing wakes it.
+    socket.take_turn(&mut exhausted, letters);
+    [3, 1].into_iter().for_each(|uid| budget.pay(Some(uid), || ()));
+    let mut answered = Vec::new();
+    while answered.len() < 3 {
+        socket.take_turn(&mut budget, |request, peer| {
+            answered.push(peer.uid);
+            letters(request, peer)
+        });
+    }
+    assert_eq!(answered, [2, 3, 1]);
+}
+
+#[test]
 fn a_user_has_so_many_clients_and_root_more() {
     let (_directory, mut socket) = socket();
-    let (stranger, budget) = (Peer { uid: 12_345, pid: 0 }, Budget::new());
-    for key in 1..=OF_USER_MAX as u64 {
-        assert!(socket.has_room_for(stranger.uid, &budget));
-        socket.clients.insert(key, Client::new(UnixStream::pair().unwrap().0, stranger));
+    let (stranger, budget) = (12_345, Budget::new());
+    let mut clients: Vec<_> =
+        (0..2 * OF_USER_MAX).map(|_| connect_as(&mut socket, stranger, &budget)).collect();
+    assert_eq!(users(&socket), [stranger; OF_USER_MAX]);
+    let is_open = |client: &mut UnixStream| client.read(&mut [0]).is_err();
+    assert!(clients.iter_mut().take(OF_USER_MAX).all(|client| !is_open(client)), "the idle ones leave first");
+    clients.extend((0..2 * OF_USER_MAX).map(|_| connect_as(&mut socket, 0, &budget)));
+    assert_eq!(socket.clients.len(), 3 * OF_USER_MAX);
+}
+
+#[test]
+fn whatever_others_do_a_newcomer_finds_a_place_and_root_keeps_its_own() {
+    let (_directory, mut socket) = socket();
+    let budget = Budget::new();
+    socket.clients_max = 6;
+    let root = connect_as(&mut socket, 0, &budget);
+    let mut connected = vec![root];
+    // One person with the IDs of many users, each with two places.
+    for uid in (101..120).flat_map(|uid| [uid, uid]) {
+        connected.push(connect_as(&mut socket, uid, &budget));
     }
-    let room = [stranger.uid, 0, 54_321].map(|uid| socket.has_room_for(uid, &budget));
-    assert_eq!(room, [false, true, true]);
-    socket.clients_max = OF_USER_MAX;
-    assert!(!socket.has_room_for(0, &budget));
+    assert_eq!((users(&socket)[0], users(&socket).len()), (0, 6));
+    connected.push(connect_as(&mut socket, 7, &budget));
+    assert_eq!(users(&socket).last(), Some(&7), "the user with the most loses one");
+    connected.extend((0..6).map(|_| connect_as(&mut socket, 0, &budget)));
+    assert_eq!(users(&socket), [0; 6]);
+    connected.push(connect_as(&mut socket, 7, &budget));
+    assert_eq!(users(&socket), [0; 6], "nobody takes one of root's");
+}
+
+#[test]
+fn a_client_that_follows_is_disconnected_after_those_that_are_idle() {
+    let (_directory, mut socket) = socket();
+    let budget = Budget::new();
+    socket.clients_max = 3;
+    let clients = [101, 102, 103].map(|uid| connect_as(&mut socket, uid, &budget));
+    for client in socket.clients.values_mut().filter(|client| client.peer.uid == 101) {
+        client.follows = Some(Follows::States);
+    }
+    let later = connect_as(&mut socket, 104, &budget);
+    assert_eq!(users(&socket), [101, 103, 104]);
+    drop((clients, later));
+}
+
+#[test]
+fn the_client_with_the_most_bytes_waiting_is_disconnected_and_root_is_not() {
+    let (_directory, mut socket) = socket();
+    let budget = Budget::new();
+    let clients = [101, 0, 102, 103].map(|uid| connect_as(&mut socket, uid, &budget));
+    let mut keys: Vec<u64> = socket.clients.keys().copied().collect();
+    keys.sort_unstable();
+    // Root has more than one of these, and one wants more than there is.
+    for (key, share) in keys.iter().zip([3, 4, 2, 1]) {
+        socket.clients.get_mut(key).unwrap().unsent = vec![0; WAITING_MAX / 10 * share];
+    }
+    socket.settle(keys[3], true);
+    assert_eq!(users(&socket).len(), 4, "there is room for all");
+    socket.clients.get_mut(&keys[3]).unwrap().unfinished = WAITING_MAX / 10 + 9;
+    socket.settle(keys[3], true);
+    assert_eq!(users(&socket), [0, 102, 103]);
+    drop(clients);
 }
 
 #[test]
