@@ -14,7 +14,7 @@
 
 use crate::Isa;
 use crate::elf::functions::{code_sections, unwind_ranges};
-use crate::elf::{Content, Exported};
+use crate::elf::{Content, Exported, OF_PROGRAM_MAX};
 use object::read::ReadRef;
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind,
@@ -205,7 +205,7 @@ impl Names {
     /// Those of an open file; none if it is no ELF file, or damaged.
     pub fn of(file: File) -> Names {
         let isa = Isa::of_file(&file);
-        let content = Content::new(file);
+        let content = Content::new(file, OF_PROGRAM_MAX);
         let Ok(object) = content.object() else { return Names::default() };
         let segment = |segment: object::Segment<'_, '_, _>| {
             let (offset, length) = segment.file_range();
