@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(Throttling::of(version_2.path(), 8).stats.len(), 0, "it has ended");
         let nested = format!("0::/a{}\n", "/b".repeat(1000));
         let groups = folders(version_2.path(), "cpu", &ControlGroups::new(&nested));
-        assert!(groups.len() == DEPTH_MAX && groups[1].ends_with("sys/fs/cgroup/a"), "{groups:?}");
+        assert!(groups.len() == DEPTH_MAX && groups[1].ends_with("sys/fs/cgroup/a"), "{}", groups.len());
 
         let version_1 = machine::root(&[
             ("proc/7/cgroup", "1:cpu,cpuacct:/c\n0::/\n"),
