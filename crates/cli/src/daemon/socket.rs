@@ -303,8 +303,8 @@ impl Socket {
     }
 }
 
-/// Opens the file that is locked. Nobody but us may open it, whatever our umask is and an earlier version left:
-/// to lock a file it is enough to read it.
+/// Opens the file that is locked. Nobody but us may open it, with any umask, and if an earlier version left
+/// it: to lock a file it is enough to read it.
 fn lock_file(path: &Path) -> std::io::Result<File> {
     const OURS: u32 = 0o600;
     let mut options = File::options();

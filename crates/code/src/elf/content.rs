@@ -15,8 +15,9 @@ use std::sync::Arc;
 /// has some ten of each.
 pub(super) const HEADERS_MAX: u64 = 1 << 20;
 
-/// The limit for a file that a watched program has mapped. Programs and libraries as they are distributed have
-/// no more than some MiB of symbols; in the largest that are not stripped, only what they export is found.
+/// The limit for a file that a watched program has mapped. Programs and libraries as they are distributed
+/// have no more than some MiB of symbols; in the largest that are not stripped, only what they export is
+/// found.
 pub(crate) const OF_PROGRAM_MAX: u64 = 64 << 20;
 
 /// The limit for a file that the user names. The symbols of the largest browsers and compilers take a fourth

@@ -414,8 +414,8 @@ impl Sampling {
         }
     }
 
-    /// Takes in a mapping. The kernel does not report what is unmapped: where too many have come together, those
-    /// are listed that there are now, or, if there may be too many of them as well, forgotten.
+    /// Takes in a mapping. The kernel does not report what is unmapped: where too many have come together,
+    /// those are listed that there are now, or, if there may be too many of them as well, forgotten.
     fn map(&mut self, pid: u32, mapping: Mapping) {
         let space = Arc::make_mut(self.spaces.entry(pid).or_default());
         space.map(mapping);

@@ -59,7 +59,8 @@ pub fn parse(text: &str) -> impl Iterator<Item = ListedMapping> {
 }
 
 impl Proc {
-    /// Returns the executable mappings of a process, by address, at most [`CODE_MAX`]; none if it has ended but is not waited for.
+    /// Returns the executable mappings of a process, by address, at most [`CODE_MAX`]; none if it has ended
+    /// but is not waited for.
     pub fn code_mappings(&self, pid: u32) -> io::Result<Vec<ListedMapping>> {
         let file = File::open(self.root.join(format!("{pid}/maps")))?;
         asked(&file).or_else(|_| read(file, |mapping| mapping.executable))

@@ -334,8 +334,8 @@ impl SchedstatFile {
     }
 }
 
-/// Returns the text of a file. Threads, control groups and files may have names that are not valid UTF-8: none
-/// of them hides the rest of the text.
+/// Returns the text of a file. Threads, control groups and files may have names that are not valid UTF-8:
+/// none of them hides the rest of the text.
 fn text(path: &Path) -> io::Result<String> {
     std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
