@@ -58,14 +58,14 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::process::{Command, Stdio};
 
-    fn process(root: &Path, exe: &Path, cgroup: &str) -> Facts {
+    fn process(root: &Path, exe: &Path, cgroup: &[u8]) -> Facts {
         let folder = root.join("7");
         std::fs::create_dir_all(&folder).unwrap();
         symlink(exe, folder.join("exe")).unwrap();
         for (file, text) in [
             ("cgroup", cgroup),
-            ("cmdline", "python3\0/srv/train.py\0"),
-            ("status", "Name:\tpython3\nUid:\t4000000000\t4000000001\t0\t0\n"),
+            ("cmdline", b"python3\0/srv/train.py\0"),
+            ("status", b"Name:\tpython\xff\nUid:\t4000000000\t4000000001\t0\t0\n"),
         ] {
             std::fs::write(folder.join(file), text).unwrap();
         }
@@ -73,9 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn the_facts_of_a_process_are_read() {
+    fn the_facts_of_a_process_are_read_whatever_bytes_its_names_have() {
         let root = tempfile::tempdir().unwrap();
-        let facts = process(root.path(), Path::new("/opt/x (deleted)"), "0::/a.slice/b.service/c\n");
+        let facts = process(root.path(), Path::new("/opt/x (deleted)"), b"0::/a.slice/b.service/c\xff\n");
         let expected = Facts {
             name: Some("train.py".to_owned()),
             exe: Some("/opt/x".to_owned()),
@@ -83,7 +83,7 @@ mod tests {
             units: Some(vec!["b.service".to_owned(), "a.slice".to_owned()]),
             user: None,
             uid: Some(4_000_000_001),
-            cgroup: Some("/a.slice/b.service/c".to_owned()),
+            cgroup: Some("/a.slice/b.service/c\u{fffd}".to_owned()),
         };
         assert_eq!(facts, expected);
     }
@@ -92,7 +92,7 @@ mod tests {
     fn a_build_id_and_groups_of_version_1_are_read() {
         let root = tempfile::tempdir().unwrap();
         let own = std::env::current_exe().unwrap();
-        let facts = process(root.path(), &own, "3:cpu:/x\n1:name=systemd:/a.scope\n");
+        let facts = process(root.path(), &own, b"3:cpu:/x\n1:name=systemd:/a.scope\n");
         assert_eq!(facts.build_id.as_deref(), ElfFile::open(&own).unwrap().build_id());
         assert_eq!(
             (facts.cgroup.as_deref(), facts.units),

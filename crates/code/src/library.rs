@@ -9,6 +9,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+/// Files that turned out not to be wanted and are remembered; beyond, all are forgotten: builds make ever new
+/// files.
+const OTHERS_MAX: usize = 1 << 12;
+
 /// A program or library in the memory of a process.
 #[derive(Debug)]
 pub struct Library {
@@ -34,13 +38,16 @@ impl Library {
 }
 
 /// The libraries of a process that are `wanted`. Files that turn out not to be are added to `others`, and not
-/// looked at again.
+/// looked at again while those are remembered.
 pub fn libraries(
     pid: u32,
     others: &mut HashSet<FileKey>,
     wanted: impl Fn(&ElfFile) -> bool,
 ) -> io::Result<Vec<Library>> {
     let mut found = Vec::new();
+    if others.len() > OTHERS_MAX {
+        others.clear();
+    }
     for mapping in AddressSpace::of_process(pid)?.mappings() {
         let Backing::File(file, path) = &mapping.backing else { continue };
         if others.contains(file) {
@@ -66,4 +73,17 @@ pub fn is_mapped(pid: u32, mapping: &Mapping) -> bool {
 /// `exec`.
 pub fn memory(pid: u32) -> io::Result<File> {
     Proc::own().memory(pid, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ever_new_files_are_not_remembered_for_ever() {
+        let key = |inode| FileKey { device: (0, 0), inode, generation: 0 };
+        let mut others: HashSet<FileKey> = (0..=OTHERS_MAX as u64).map(key).collect();
+        assert!(libraries(std::process::id(), &mut others, |_| false).unwrap().is_empty());
+        assert!((1..OTHERS_MAX).contains(&others.len()), "{}", others.len());
+    }
 }

@@ -11,7 +11,7 @@
 //! A small file can name one list of ranges, one line table or one long name over and over again. So all that
 //! is kept counts towards one limit.
 
-use crate::elf::{Content, ElfError};
+use crate::elf::{Content, ElfError, OF_USER_MAX};
 use corewise_paths::export::source::{Line, Lines, Place, SourceFrame};
 use corewise_paths::window::Location;
 use corewise_sys::input;
@@ -80,7 +80,7 @@ impl DebugLines {
         let malformed = |problem: String| ElfError::Malformed { path: path.to_owned(), problem };
         let file = input::open_regular(path);
         let file = file.map_err(|source| ElfError::Read { path: path.to_owned(), source })?;
-        let content = Content::new(file);
+        let content = Content::new(file, OF_USER_MAX);
         let object = content.object().map_err(|error| malformed(error.to_string()))?;
         if object.section_by_name(".debug_line").is_none() {
             return Err(malformed("it has no debug information; compile it with -g".to_owned()));

@@ -14,7 +14,7 @@
 
 use crate::Isa;
 use crate::elf::functions::{code_sections, unwind_ranges};
-use crate::elf::{Content, Exported};
+use crate::elf::{Content, Exported, OF_PROGRAM_MAX};
 use object::read::ReadRef;
 use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind,
@@ -128,6 +128,10 @@ pub const YIELDS: &str = "kmp_get_blocktime";
 /// Code of a runtime: LLVM's has 0.7 MB.
 const RUNTIME_BYTES_MAX: usize = 16 << 20;
 
+/// Functions of a file whose names say something, slots, and segments that are kept of each. Programs and
+/// libraries have some ten; a file of a few MiB can name millions, and hundreds of files are kept.
+const PLACES_MAX: usize = 1 << 12;
+
 /// Functions that only look. Those of the standard libraries by their mangled names.
 const LOOKS: &[&str] = &[
     "bcmp",
@@ -205,14 +209,18 @@ impl Names {
     /// Those of an open file; none if it is no ELF file, or damaged.
     pub fn of(file: File) -> Names {
         let isa = Isa::of_file(&file);
-        let content = Content::new(file);
+        let content = Content::new(file, OF_PROGRAM_MAX);
         let Ok(object) = content.object() else { return Names::default() };
         let segment = |segment: object::Segment<'_, '_, _>| {
             let (offset, length) = segment.file_range();
             (segment.address(), offset, length)
         };
-        let mut names = Names { segments: object.segments().map(segment).collect(), ..Names::default() };
+        let segments = object.segments().take(PLACES_MAX).map(segment).collect();
+        let mut names = Names { segments, ..Names::default() };
         for symbol in object.symbols().chain(object.dynamic_symbols()) {
+            if names.functions.len() == PLACES_MAX {
+                break;
+            }
             if symbol.kind() != SymbolKind::Text || !symbol.is_definition() {
                 continue;
             }
@@ -223,7 +231,7 @@ impl Names {
                 names.functions.push((start, start.saturating_add(symbol.size().saturating_sub(1)), role));
             }
         }
-        for (start, end) in unnamed_waits(&content, &object, isa) {
+        for (start, end) in unnamed_waits(&content, &object, isa).into_iter().take(PLACES_MAX) {
             if let Some(start_offset) = names.offset(start) {
                 names.functions.push((
                     start_offset,
@@ -346,6 +354,9 @@ fn slots<'a, R: object::ReadRef<'a>>(object: &object::File<'a, R>) -> Vec<(u64, 
         if role != Role::Unknown {
             slots.push((address, role));
         }
+        if slots.len() == PLACES_MAX {
+            break;
+        }
     }
     slots.sort_unstable_by_key(|&(address, _)| address);
     slots.dedup_by_key(|&mut (address, _)| address);
@@ -390,6 +401,24 @@ mod tests {
     fn no_code_is_decoded_for_two_functions() {
         let ranges = [(0, 10), (0, 10), (2, 30), (30, 31), (29, 40), (40, 41)];
         assert_eq!(apart(ranges.into_iter()).collect::<Vec<_>>(), [(0, 10), (30, 31), (40, 41)]);
+    }
+
+    #[test]
+    fn of_a_file_that_names_too_many_functions_some_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let (source, library) = (directory.path().join("many.s"), directory.path().join("many.so"));
+        let function = |index| {
+            format!(
+                ".type gomp_team_barrier_wait_{index},%function\n\
+                                        gomp_team_barrier_wait_{index}: nop\n"
+            )
+        };
+        let functions: String = (0..=PLACES_MAX).map(function).collect();
+        std::fs::write(&source, format!(".text\n{functions}")).unwrap();
+        let built =
+            std::process::Command::new("cc").arg("-shared").arg("-o").args([&library, &source]).status();
+        assert!(built.unwrap().success());
+        assert_eq!(Names::of(File::open(&library).unwrap()).functions.len(), PLACES_MAX);
     }
 
     #[test]

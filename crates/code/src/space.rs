@@ -76,7 +76,7 @@ impl AddressSpace {
     }
 
     /// All of them, by address.
-    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+    pub fn mappings(&self) -> impl ExactSizeIterator<Item = &Mapping> {
         self.by_start.values()
     }
 

@@ -146,3 +146,35 @@ fn a_file_that_is_no_elf_file_is_refused_by_name() {
     assert!(matches!(error, ElfError::Malformed { .. }), "{error}");
     assert!(error.to_string().contains(file.path().to_str().unwrap()));
 }
+
+/// Writes a header of an ELF file that says where its headers of sections lie, and how
+/// many they are. In the sparse file they exist.
+fn with_many_sections(directory: &Path, count: u64) -> PathBuf {
+    let path = directory.join("sparse");
+    let mut bytes = vec![0; 128];
+    bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    for (at, value) in [(16, 3), (18, 62), (20, 1), (40, 64), (52, 64), (58, 64)] {
+        bytes[at] = value;
+    }
+    // The size of the first section is their number, as the header leaves it out.
+    bytes[96..104].copy_from_slice(&count.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(64 * (count + 1)).unwrap();
+    path
+}
+
+#[test]
+fn the_headers_of_a_million_sections_are_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = with_many_sections(directory.path(), 14_700_000);
+    let many = ElfFile::of(&path, std::fs::File::open(&path).unwrap()).unwrap();
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+    };
+    let before = peak();
+    assert_eq!((many.section(".text", 8), many.symbols(["main"]), many.imports()), (None, [None], vec![]));
+    assert!(many.functions().is_err());
+    assert!(peak() - before < 100 << 10, "{} KiB more", peak() - before);
+}

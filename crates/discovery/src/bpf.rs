@@ -7,7 +7,7 @@ use super::entries::{Entries, instant_of};
 use super::followed::Followed;
 use super::groups::Groups;
 use super::heirs::Heirs;
-use super::known::{ENDED, Known, RawStart, RawThread};
+use super::known::{ENDED, GivenUp, Known, RawStart, RawThread};
 use super::others::Others;
 use super::unwatched::{Pace, Turn};
 use super::{
@@ -22,7 +22,7 @@ use corewise_sys::proc::Proc;
 use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
@@ -74,7 +74,7 @@ pub struct Bpf {
     /// Whether changes of the number of runnable threads are reported.
     reports_tlp: bool,
     /// Threads whose end did not arrive in time; a late end is not reported again.
-    given_up: HashSet<(u32, u64)>,
+    given_up: GivenUp,
     listings: u64,
     events_lost: u64,
     text: Vec<u8>,
@@ -133,7 +133,7 @@ impl Bpf {
             news: News::default(),
             ended: Vec::new(),
             reports_tlp: false,
-            given_up: HashSet::new(),
+            given_up: GivenUp::default(),
             listings: 0,
             events_lost: 0,
             text: Vec::new(),
@@ -284,10 +284,7 @@ impl Bpf {
 
     /// Takes in the values of a thread at `now`. An ended thread is forgotten, except for its last values.
     fn take(&mut self, thread: &RawThread, now: u64) {
-        if self.given_up.contains(&(thread.tid, thread.generation)) {
-            if thread.stage == ENDED {
-                self.given_up.remove(&(thread.tid, thread.generation));
-            }
+        if self.given_up.has((thread.tid, thread.generation), thread.stage == ENDED) {
             return;
         }
         self.meet(thread);
@@ -364,7 +361,7 @@ impl Bpf {
             .map(|(&tid, known)| (tid, known.facts.generation))
             .collect();
         missing.iter().for_each(|&(tid, _)| self.end(tid));
-        self.given_up.extend(missing);
+        self.given_up.add(missing);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::ThreadFacts;
 use corewise_core::ids::{AppId, PeId};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// `struct news` of `discovery.bpf.c`, where its fields are explained.
@@ -102,4 +103,44 @@ fn clock_at(clock: i64, now: u64) -> u64 {
 fn name_of(comm: &[u8; 16]) -> Arc<str> {
     let length = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..length]).into()
+}
+
+/// The most threads that are remembered as given up.
+const GIVEN_UP_MAX: usize = 1 << 12;
+
+/// Threads, by ID and generation, whose end did not arrive in time. One that arrives at all soon does; that
+/// of a thread whose notice was lost never does, so that beyond a number all earlier ones are forgotten.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp(HashSet<(u32, u64)>);
+
+impl GivenUp {
+    /// Gives up threads.
+    pub fn add(&mut self, threads: Vec<(u32, u64)>) {
+        if self.0.len() > GIVEN_UP_MAX {
+            self.0.clear();
+        }
+        self.0.extend(threads);
+    }
+
+    /// Returns whether a thread was given up; with its end it is forgotten.
+    pub fn has(&mut self, thread: (u32, u64), is_end: bool) -> bool {
+        if is_end { self.0.remove(&thread) } else { self.0.contains(&thread) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_whose_end_never_arrives_are_forgotten_at_last() {
+        let mut given_up = GivenUp::default();
+        given_up.add(vec![(1, 7)]);
+        assert!(given_up.has((1, 7), false) && given_up.has((1, 7), true) && !given_up.has((1, 7), true));
+        for generation in 0..3 * GIVEN_UP_MAX as u64 {
+            given_up.add(vec![(1, generation)]);
+            assert!(given_up.has((1, generation), false));
+        }
+        assert!(given_up.0.len() <= GIVEN_UP_MAX + 1);
+    }
 }

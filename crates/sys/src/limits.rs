@@ -6,7 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Returns the directories of these groups, for one controller, up to the root of each hierarchy.
+/// The groups around each other that count, from the outside: a container in a container has some ten. A user
+/// may nest a thousand.
+const DEPTH_MAX: usize = 16;
+
+/// Returns the directories of these groups, for one controller, of each hierarchy from its root on.
 pub fn folders(root: &Path, controller: &str, groups: &ControlGroups) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for (controllers, group) in groups.all() {
@@ -18,7 +22,8 @@ pub fn folders(root: &Path, controller: &str, groups: &ControlGroups) -> Vec<Pat
         // In a container, a group's path may be the one outside, which does not exist here. Its ancestors do
         // not exist either, except for the mount itself, which is the container's own group.
         let group = Path::new(group.trim_start_matches('/'));
-        folders.extend(group.ancestors().map(|group| root.join(&mount).join(group)));
+        let groups: Vec<&Path> = group.ancestors().collect();
+        folders.extend(groups.iter().rev().take(DEPTH_MAX).map(|group| root.join(&mount).join(group)));
     }
     folders
 }
@@ -50,7 +55,7 @@ pub fn number(folder: &Path, file: &str) -> Option<u64> {
 /// over, as it does for waiting times of threads.
 #[derive(Debug, Default)]
 pub struct Throttling {
-    /// One file for each group with a quota.
+    /// One file for each group with a quota; they are few, as groups that count are.
     stats: Vec<File>,
     so_far: Duration,
 }
@@ -110,6 +115,9 @@ mod tests {
         assert_eq!(throttling.since_last(), Duration::from_micros(2500));
         assert_eq!(throttling.since_last(), Duration::ZERO);
         assert_eq!(Throttling::of(version_2.path(), 8).stats.len(), 0, "it has ended");
+        let nested = format!("0::/a{}\n", "/b".repeat(1000));
+        let groups = folders(version_2.path(), "cpu", &ControlGroups::new(&nested));
+        assert!(groups.len() == DEPTH_MAX && groups[1].ends_with("sys/fs/cgroup/a"), "{}", groups.len());
 
         let version_1 = machine::root(&[
             ("proc/7/cgroup", "1:cpu,cpuacct:/c\n0::/\n"),

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// What such libraries export, one of these at least.
 const EXPORTED: [&str; 4] = [names::YIELDS, exported::LIBGOMP, exported::OPEN_MPI, exported::OPENBLAS];
 
+/// Files whose spin count is remembered; beyond, all are forgotten. A machine has a few copies of libgomp.
+const SPIN_COUNTS_MAX: usize = 1 << 12;
+
 /// What is known of mapped files, whichever process has them, so that each is looked through once.
 #[derive(Debug, Default)]
 pub struct Files {
@@ -35,6 +38,9 @@ impl Loaded {
     /// Those of a process.
     pub fn in_process(pid: u32, files: &mut Files) -> io::Result<Loaded> {
         let memory = Arc::new(library::memory(pid)?);
+        if files.spin_counts.len() > SPIN_COUNTS_MAX {
+            files.spin_counts.clear();
+        }
         let copies = library::libraries(pid, &mut files.others, |elf| {
             elf.symbols(EXPORTED).iter().any(Option::is_some)
         })?;
@@ -49,5 +55,19 @@ impl Loaded {
     /// The variable of a library at an address, with so many bytes.
     pub(super) fn variable(&self, copy: &Library, address: u64, width: usize) -> Option<Variable> {
         Variable::at(&self.memory, self.pid, address, width, copy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spin_counts_of_ever_new_files_are_not_remembered_for_ever() {
+        let key = |inode| FileKey { device: (0, 0), inode, generation: 0 };
+        let mut files = Files::default();
+        files.spin_counts.extend((0..=SPIN_COUNTS_MAX as u64).map(|inode| (key(inode), None)));
+        Loaded::in_process(std::process::id(), &mut files).unwrap();
+        assert!(files.spin_counts.is_empty());
     }
 }

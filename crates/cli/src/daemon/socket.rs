@@ -19,12 +19,13 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -122,10 +123,7 @@ impl Socket {
     pub fn bind(path: &Path) -> Result<Socket> {
         let shown = path.display();
         let beside = path.with_extension("lock");
-        let mut options = File::options();
-        options.create(true).truncate(false).write(true).custom_flags(OFlag::O_NOFOLLOW.bits());
-        let file = options.open(&beside);
-        let file = file.with_context(|| format!("cannot create {}", beside.display()))?;
+        let file = lock_file(&beside).with_context(|| format!("cannot create {}", beside.display()))?;
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
             bail!("another daemon has {shown}: `corewise status` asks it");
         };
@@ -327,6 +325,24 @@ impl Socket {
         self.delayed.remove(&key);
         self.await_arrivals();
     }
+}
+
+/// Opens the file that is locked. Nobody but us may open it, with any umask, and if an earlier version left
+/// it: to lock a file it is enough to read it.
+fn lock_file(path: &Path) -> std::io::Result<File> {
+    const OURS: u32 = 0o600;
+    let mut options = File::options();
+    // A FIFO there delays nothing.
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    options.create(true).truncate(false).write(true).mode(OURS).custom_flags(flags.bits());
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    // Also not by a second name, in a folder where others make files: its rights change below.
+    if !found.is_file() || found.uid() != geteuid().as_raw() || found.nlink() != 1 {
+        return Err(std::io::Error::new(ErrorKind::AlreadyExists, "another user has made what is there"));
+    }
+    file.set_permissions(Permissions::from_mode(OURS))?;
+    Ok(file)
 }
 
 impl Drop for Socket {

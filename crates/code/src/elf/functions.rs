@@ -23,6 +23,7 @@ use gimli::UnwindSection;
 use object::read::ReadRef;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 use std::cmp::Reverse;
+use std::fs::File;
 use std::path::Path;
 
 /// A function symbol, before its end is known.
@@ -39,13 +40,15 @@ struct Symbol {
 pub(super) fn of(elf: &ElfFile) -> Result<Vec<Function>, ElfError> {
     let malformed =
         |error: object::Error| ElfError::Malformed { path: elf.path.clone(), problem: error.to_string() };
-    let object = elf.content.object().map_err(malformed)?;
+    let content = elf.content();
+    let object = content.object().map_err(malformed)?;
     let sections = code_sections(&object);
     let mut symbols = Vec::new();
     collect(object.symbols(), &mut symbols);
     let mut is_stripped = symbols.is_empty();
     collect(object.dynamic_symbols(), &mut symbols);
-    if let Some(content) = elf.build_id.as_deref().and_then(debug_file)
+    let debug_file = elf.build_id.as_deref().and_then(debug_file);
+    if let Some(content) = debug_file.map(|file| Content::new(file, elf.bytes_max))
         && let Ok(debug) = content.object()
     {
         collect(debug.symbols(), &mut symbols);
@@ -64,10 +67,10 @@ pub(super) fn of(elf: &ElfFile) -> Result<Vec<Function>, ElfError> {
 }
 
 /// `/usr/lib/debug/.build-id/12/34….debug`.
-fn debug_file(build_id: &str) -> Option<Content> {
+fn debug_file(build_id: &str) -> Option<File> {
     let (directory, name) = build_id.split_at_checked(2)?;
     let path = format!("/usr/lib/debug/.build-id/{directory}/{name}.debug");
-    Some(Content::new(input::open_regular(Path::new(&path)).ok()?))
+    input::open_regular(Path::new(&path)).ok()
 }
 
 /// Address ranges of the sections that hold functions, in order. They do not overlap in sound files.

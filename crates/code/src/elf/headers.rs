@@ -16,6 +16,12 @@ use object::read::elf::{
 };
 use object::{Endianness, FileKind, ReadRef};
 
+/// Headers of segments that are looked at: the kernel starts no program with more than 64 KiB of them.
+const SEGMENTS_MAX: usize = (64 << 10) / 56;
+
+/// Bytes of a build id. Linkers make 32 at most.
+const BUILD_ID_MAX: usize = 64;
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Headers {
@@ -40,6 +46,8 @@ impl Headers {
         let header = Elf::parse(bytes)?;
         let endian = header.endian()?;
         let all = header.program_headers(endian, bytes)?;
+        // They are kept as long as the file is.
+        let all = &all[..all.len().min(SEGMENTS_MAX)];
         let loaded = all.iter().filter(|segment| segment.p_type(endian) == PT_LOAD);
         let segment = |segment: &Elf::ProgramHeader| Segment {
             address: segment.p_vaddr(endian).into(),
@@ -60,7 +68,8 @@ impl Headers {
             is_program |= segment.p_type(endian) == PT_INTERP || entries.iter().any(is_mark);
             let mut notes = segment.notes(endian, bytes).ok().flatten();
             while let Some(Ok(Some(note))) = notes.as_mut().map(|notes| notes.next()) {
-                if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID {
+                let is_build_id = note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID;
+                if is_build_id && note.desc().len() <= BUILD_ID_MAX {
                     build_id.get_or_insert_with(|| note.desc().to_vec());
                 }
             }

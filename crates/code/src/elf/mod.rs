@@ -8,11 +8,12 @@ pub(crate) mod functions;
 mod headers;
 mod program;
 
-pub(crate) use content::Content;
+pub(crate) use content::{Content, OF_PROGRAM_MAX, OF_USER_MAX};
 pub(crate) use headers::Exported;
 pub use program::ElfProgram;
 
 use crate::Isa;
+use content::HEADERS_MAX;
 use corewise_paths::program::Function;
 use corewise_sys::input;
 use headers::Headers;
@@ -20,6 +21,7 @@ use object::elf::{EM_386, EM_AARCH64, EM_X86_64};
 use object::{Object, ObjectSymbol, Symbol};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Why an ELF file is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +100,9 @@ impl Segments {
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
-    content: Content,
+    file: Arc<File>,
+    /// How much of the file is read for a question.
+    bytes_max: u64,
     isa: Isa,
     build_id: Option<String>,
     segments: Segments,
@@ -106,16 +110,19 @@ pub struct ElfFile {
 }
 
 impl ElfFile {
-    /// Reads a file's headers.
+    /// Reads the headers of a file that the user names.
     pub fn open(path: &Path) -> Result<ElfFile, ElfError> {
         let file = input::open_regular(path);
-        ElfFile::of(path, file.map_err(|source| ElfError::Read { path: path.to_owned(), source })?)
+        let file = file.map_err(|source| ElfError::Read { path: path.to_owned(), source })?;
+        Ok(ElfFile { bytes_max: OF_USER_MAX, ..ElfFile::of(path, file)? })
     }
 
-    /// Reads the headers of an open file. The path is what it is called.
+    /// Reads the headers of a file that a watched program has, and may have made. The path is what it is
+    /// called.
     pub fn of(path: &Path, file: File) -> Result<ElfFile, ElfError> {
         let malformed = |problem: String| ElfError::Malformed { path: path.to_owned(), problem };
-        let content = Content::new(file);
+        let file = Arc::new(file);
+        let content = Content::new(file.clone(), HEADERS_MAX);
         let headers = Headers::of(content.bytes()).map_err(|error| malformed(error.to_string()))?;
         let isa = match headers.machine {
             EM_X86_64 => Isa::X86_64,
@@ -125,7 +132,13 @@ impl ElfFile {
         };
         let build_id = headers.build_id.as_deref().map(hexadecimal);
         let (segments, is_program) = (Segments(headers.segments), headers.is_program);
-        Ok(ElfFile { path: path.to_owned(), content, isa, build_id, segments, is_program })
+        let (path, bytes_max) = (path.to_owned(), OF_PROGRAM_MAX);
+        Ok(ElfFile { path, file, bytes_max, isa, build_id, segments, is_program })
+    }
+
+    /// The file's content, for one question.
+    fn content(&self) -> Content {
+        Content::new(self.file.clone(), self.bytes_max)
     }
 
     /// The path that it was opened by.
@@ -171,11 +184,12 @@ impl ElfFile {
     /// The addresses as linked of those of the symbols that it defines: that it exports or, of a program that
     /// has all its symbols, any.
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<u64>; N] {
-        let exported = Exported::of(self.content.bytes());
+        let content = self.content();
+        let exported = Exported::of(content.bytes());
         let mut found = names.map(|name| exported.as_ref().and_then(|exported| exported.address(name)));
         if found.contains(&None)
             && (exported.is_none() || self.is_program)
-            && let Ok(object) = self.content.object()
+            && let Ok(object) = content.object()
         {
             for symbol in object.dynamic_symbols().chain(object.symbols()).filter(Symbol::is_definition) {
                 let named = symbol.name().ok().and_then(|name| names.iter().position(|&n| n == name));
@@ -189,7 +203,8 @@ impl ElfFile {
 
     /// The names of the functions and variables that it takes from libraries.
     pub fn imports(&self) -> Vec<String> {
-        let Ok(object) = self.content.object() else { return Vec::new() };
+        let content = self.content();
+        let Ok(object) = content.object() else { return Vec::new() };
         let imported = object.dynamic_symbols().filter(Symbol::is_undefined);
         imported.filter_map(|symbol| Some(symbol.name().ok()?.to_owned())).collect()
     }
@@ -201,7 +216,8 @@ impl ElfFile {
 
     /// The address as linked and the first bytes, at most so many, of a section.
     pub fn section(&self, name: &str, bytes_max: u64) -> Option<(u64, Vec<u8>)> {
-        headers::section(self.content.bytes(), name, bytes_max)
+        let content = Content::new(self.file.clone(), HEADERS_MAX + bytes_max);
+        headers::section(content.bytes(), name, bytes_max)
     }
 
     /// Its writable segments in memory: address as linked, size in bytes.

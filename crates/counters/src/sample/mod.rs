@@ -21,13 +21,14 @@ use ahead::Usual;
 use beyond::{Transfers, WorkAhead};
 use budget::{Budget, SHARE};
 use corewise_code::trace::Trace;
-use corewise_code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Place, Role};
+use corewise_code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Mapping, Place, Role};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_core::policy::Reading;
 use corewise_discovery::{NewThread, ThreadFacts};
 use corewise_sys::clock::own_cpu_time;
+use corewise_sys::proc::mappings::CODE_MAX;
 use events::{Event, EventKind, Events, Filter, SampleError, Snapshot};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -388,7 +389,7 @@ impl Sampling {
                 let yields = activity.wait.is_some() && self.is_in_yielding_runtime(pid, ip);
                 self.threads.sample(pid, tid, PeId(pe), |tally| tally.add(activity, yields));
             }
-            EventKind::Map(mapping) => Arc::make_mut(self.spaces.entry(pid).or_default()).map(mapping),
+            EventKind::Map(mapping) => self.map(pid, mapping),
             EventKind::Name { name, by_exec } => {
                 if by_exec {
                     self.forget(pid);
@@ -410,6 +411,17 @@ impl Sampling {
                 }
             }
             EventKind::Lost(records) => self.lost += records,
+        }
+    }
+
+    /// Takes in a mapping. The kernel does not report what is unmapped: where too many have come together,
+    /// those are listed that there are now, or, if there may be too many of them as well, forgotten.
+    fn map(&mut self, pid: u32, mapping: Mapping) {
+        let space = Arc::make_mut(self.spaces.entry(pid).or_default());
+        space.map(mapping);
+        if space.mappings().len() > CODE_MAX {
+            let now = AddressSpace::of_process(pid).ok();
+            *space = now.filter(|now| now.mappings().len() < CODE_MAX / 2).unwrap_or_default();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Bookkeeping of processes, threads and code, by records made up over this test's own memory.
 
 use super::*;
-use corewise_code::{Backing, Mapping};
+use corewise_code::Backing;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use std::num::NonZeroUsize;
 
@@ -103,6 +103,26 @@ fn a_forked_process_has_its_parents_code_until_it_executes_another_program() {
     );
     assert_eq!(counts(&sampling, CHILD), (1, 1, 1.0));
     assert_eq!(counts(&sampling, PARENT), (1, 1, 1.0));
+}
+
+#[test]
+fn mappings_that_come_and_go_are_not_kept_and_those_that_are_there_are() {
+    const NOBODY: u32 = 1 << 23;
+    let (own, here) =
+        (std::process::id(), mappings_that_come_and_go_are_not_kept_and_those_that_are_there_are);
+    let mut sampling = Sampling::new();
+    for pid in [own, NOBODY] {
+        let map = |index: u64| {
+            let (start, backing) = (index << 13, Backing::Memory);
+            event(pid, pid, EventKind::Map(Mapping { start, end: start + 4096, offset: 0, backing }))
+        };
+        for index in 1..=3 * CODE_MAX as u64 {
+            sampling.take(map(index));
+            assert!(sampling.spaces[&pid].mappings().len() <= CODE_MAX);
+        }
+    }
+    assert!(sampling.spaces[&own].find(here as fn() as usize as u64).is_some(), "it is listed again");
+    assert!(sampling.spaces[&NOBODY].find(3 * CODE_MAX as u64 * (1 << 13)).is_some(), "the last one");
 }
 
 #[test]

@@ -8,9 +8,13 @@
 
 use super::Proc;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+
+/// Mappings of code of a process that are listed. Programs with a thousand libraries have a fourth of it; the
+/// kernel permits sixteen times as many, each with a path of 4 KiB.
+pub const CODE_MAX: usize = 1 << 12;
 
 /// One mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +59,8 @@ pub fn parse(text: &str) -> impl Iterator<Item = ListedMapping> {
 }
 
 impl Proc {
-    /// Returns the executable mappings of a process, by address; none if it has ended but is not waited for.
+    /// Returns the executable mappings of a process, by address, at most [`CODE_MAX`]; none if it has ended
+    /// but is not waited for.
     pub fn code_mappings(&self, pid: u32) -> io::Result<Vec<ListedMapping>> {
         let file = File::open(self.root.join(format!("{pid}/maps")))?;
         asked(&file).or_else(|_| read(file, |mapping| mapping.executable))
@@ -81,18 +86,26 @@ fn at(maps: &Path, address: u64) -> io::Result<Option<ListedMapping>> {
 /// Returns the executable mappings, by asking for each.
 fn asked(maps: &File) -> io::Result<Vec<ListedMapping>> {
     let (mut query, mut found, mut address) = (Query::new(), Vec::new(), 0);
-    while let Some(mapping) = query.next(maps, address, EXECUTABLE | OR_NEXT)? {
+    while found.len() < CODE_MAX
+        && let Some(mapping) = query.next(maps, address, EXECUTABLE | OR_NEXT)?
+    {
         address = mapping.end;
         found.push(mapping);
     }
     Ok(found)
 }
 
-/// Returns those that are wanted, by reading the text.
-fn read(mut maps: File, wanted: impl Fn(&ListedMapping) -> bool) -> io::Result<Vec<ListedMapping>> {
-    let mut text = String::new();
-    maps.read_to_string(&mut text)?;
-    Ok(parse(&text).filter(wanted).collect())
+/// Returns those that are wanted, by reading the text. Paths need not be valid UTF-8.
+fn read(maps: impl io::Read, wanted: impl Fn(&ListedMapping) -> bool) -> io::Result<Vec<ListedMapping>> {
+    let mut found = Vec::new();
+    for line in BufReader::new(maps).split(b'\n') {
+        let mapping = ListedMapping::parse(&String::from_utf8_lossy(&line?));
+        found.extend(mapping.filter(&wanted));
+        if found.len() == CODE_MAX {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 // From Linux's <linux/fs.h>.
@@ -169,7 +182,7 @@ impl Query {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -193,6 +206,15 @@ mod tests {
             listed(0x7f0000000000, 0x7f0000001000, false, 0, (0, 0), 0, ""),
         ];
         assert_eq!(parse(text).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn no_path_hides_other_mappings_and_their_number_is_bounded() {
+        let line = |path: &[u8]| [b"1000-2000 r-xp 00000000 08:10 99 /", path, b"\n"].concat();
+        let found = read(&[line(b"\xff"), line(b"libc")].concat()[..], |_| true).unwrap();
+        assert_eq!(found.iter().map(|found| &*found.path).collect::<Vec<_>>(), ["/\u{fffd}", "/libc"]);
+        let many = line(b"libc").repeat(CODE_MAX + 1);
+        assert_eq!(read(&many[..], |_| true).unwrap().len(), CODE_MAX);
     }
 
     #[test]

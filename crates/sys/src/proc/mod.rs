@@ -25,6 +25,11 @@ use std::path::{Path, PathBuf};
 /// Where the machine's own `/proc` is mounted.
 pub const ROOT: &str = "/proc";
 
+/// The bytes that are read of what a process was started with: as many as Linux permits by default, so that
+/// nothing of an honest program is cut. The kernel lets any process say that its variables fill its whole
+/// memory (`PR_SET_MM_MAP`), and copies as much as a reader takes.
+const STARTED_WITH_MAX: u64 = 2 << 20;
+
 /// A file under `/proc` could not be read, and not because the thread has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {path}: {source}")]
@@ -90,7 +95,7 @@ impl Proc {
 
     /// Returns the children of a process.
     pub fn children(&self, pid: u32) -> Result<Vec<u32>, ProcError> {
-        let of_thread = |tid| std::fs::read_to_string(self.root.join(format!("{pid}/task/{tid}/children")));
+        let of_thread = |tid| self.text(&format!("{pid}/task/{tid}/children"));
         let threads = self.threads(pid)?.unwrap_or_default();
         if let Ok(lists) = threads.into_iter().map(of_thread).collect::<Result<Vec<_>, _>>() {
             let children = lists.iter().flat_map(|list| list.split_ascii_whitespace());
@@ -109,8 +114,8 @@ impl Proc {
     /// Returns a thread's `stat`; `None` if it has ended.
     pub fn stat(&self, pid: u32, tid: u32) -> Result<Option<Stat>, ProcError> {
         let path = self.root.join(format!("{pid}/task/{tid}/stat"));
-        let Some(text) = unless_hidden(&path, std::fs::read(&path))? else { return Ok(None) };
-        Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
+        let Some(text) = unless_hidden(&path, text(&path))? else { return Ok(None) };
+        Stat::parse(&text).map(Some).ok_or_else(|| malformed(&path, text.as_bytes()))
     }
 
     /// Returns the `stat` of any thread, of whatever process; `None` if it has ended. If other users'
@@ -118,14 +123,14 @@ impl Proc {
     pub fn task(&self, id: u32) -> Result<Option<Stat>, ProcError> {
         // The other `stat` of a process sums up the times of all its threads.
         let path = self.root.join(format!("{id}/task/{id}/stat"));
-        let Some(text) = unless_gone(&path, std::fs::read(&path))? else { return Ok(None) };
-        Stat::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| malformed(&path, &text))
+        let Some(text) = unless_gone(&path, text(&path))? else { return Ok(None) };
+        Stat::parse(&text).map(Some).ok_or_else(|| malformed(&path, text.as_bytes()))
     }
 
     /// Returns the `status` of a process or thread; `None` if it has ended.
     pub fn status(&self, id: u32) -> Result<Option<Status>, ProcError> {
         let path = self.root.join(format!("{id}/status"));
-        Ok(unless_gone(&path, std::fs::read_to_string(&path))?.map(Status::new))
+        Ok(unless_gone(&path, text(&path))?.map(Status::new))
     }
 
     /// Returns the size of the code that a process has mapped, in bytes; loading a library changes it.
@@ -144,14 +149,15 @@ impl Proc {
         Ok(path.exists().then_some(SchedstatFile::Path(path)))
     }
 
-    /// Returns the variables that a process was started with.
+    /// Returns the variables that a process was started with, as far as that many are permitted by default.
     pub fn environment(&self, pid: u32) -> io::Result<Environment> {
-        std::fs::read(self.root.join(format!("{pid}/environ"))).map(Environment::new)
+        self.beginning(&format!("{pid}/environ"), STARTED_WITH_MAX).map(Environment::new)
     }
 
-    /// Returns the arguments that a process was started with, each followed by a zero byte.
+    /// Returns the arguments that a process was started with, each followed by a zero byte, as far as that
+    /// many are permitted by default.
     pub fn arguments(&self, pid: u32) -> io::Result<Vec<u8>> {
-        std::fs::read(self.root.join(format!("{pid}/cmdline")))
+        self.beginning(&format!("{pid}/cmdline"), STARTED_WITH_MAX)
     }
 
     /// Returns the name of the script or executable that a process runs, by its command line; `None` if it
@@ -159,10 +165,7 @@ impl Proc {
     pub fn program_name(&self, pid: u32) -> Option<String> {
         /// The rest of a long command line does not change the name.
         const LENGTH_MAX: u64 = 4_096;
-        let file = File::open(self.root.join(format!("{pid}/cmdline"))).ok()?;
-        let mut line = Vec::new();
-        file.take(LENGTH_MAX).read_to_end(&mut line).ok()?;
-        program::name_of_line(&line)
+        program::name_of_line(&self.beginning(&format!("{pid}/cmdline"), LENGTH_MAX).ok()?)
     }
 
     /// Returns whether a process is a fork of another one that has not executed a program since: the
@@ -176,8 +179,7 @@ impl Proc {
 
     /// Returns the name of a process's first thread.
     pub fn name(&self, pid: u32) -> io::Result<String> {
-        let name = std::fs::read_to_string(self.root.join(format!("{pid}/comm")))?;
-        Ok(name.trim_end_matches('\n').to_owned())
+        Ok(self.text(&format!("{pid}/comm"))?.trim_end_matches('\n').to_owned())
     }
 
     /// Returns the ID of a process's user.
@@ -235,12 +237,12 @@ impl Proc {
 
     /// Returns the control groups of a process.
     pub fn control_groups(&self, pid: u32) -> io::Result<ControlGroups> {
-        std::fs::read_to_string(self.root.join(format!("{pid}/cgroup"))).map(|text| ControlGroups::new(&text))
+        self.text(&format!("{pid}/cgroup")).map(|text| ControlGroups::new(&text))
     }
 
     /// Returns the session group of a process; `None` if the kernel has none.
     pub fn autogroup(&self, pid: u32) -> Option<Autogroup> {
-        Autogroup::parse(&std::fs::read_to_string(self.root.join(format!("{pid}/autogroup"))).ok()?)
+        Autogroup::parse(&self.text(&format!("{pid}/autogroup")).ok()?)
     }
 
     /// Sets the nice level of a process's session group.
@@ -250,13 +252,12 @@ impl Proc {
 
     /// Returns the times of each PE; empty if not available.
     pub fn pe_times(&self) -> BTreeMap<PeId, PeTimes> {
-        let text = std::fs::read_to_string(self.root.join("stat"));
-        text.map(|text| pe_times::parse(&text)).unwrap_or_default()
+        self.text("stat").map(|text| pe_times::parse(&text)).unwrap_or_default()
     }
 
     /// Returns the words of `loadavg`; empty if not available.
     fn load(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.root.join("loadavg")).unwrap_or_default();
+        let text = self.text("loadavg").unwrap_or_default();
         text.split_ascii_whitespace().map(str::to_owned).collect()
     }
 
@@ -305,6 +306,17 @@ impl Proc {
             }
         }
     }
+
+    fn text(&self, file: &str) -> io::Result<String> {
+        text(&self.root.join(file))
+    }
+
+    /// Returns the first bytes of a file, at most so many.
+    fn beginning(&self, file: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(self.root.join(file))?.take(bytes_max).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
 }
 
 impl SchedstatFile {
@@ -320,6 +332,12 @@ impl SchedstatFile {
         let Some(length) = unless_hidden(path, length)? else { return Ok(None) };
         Schedstat::parse(&buffer[..length]).map(Some).ok_or_else(|| malformed(path, &buffer[..length]))
     }
+}
+
+/// Returns the text of a file. Threads, control groups and files may have names that are not valid UTF-8:
+/// none of them hides the rest of the text.
+fn text(path: &Path) -> io::Result<String> {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns the entries of a directory that are numbers; `None` if it is gone or hidden.
@@ -375,6 +393,35 @@ mod tests {
         std::fs::write(root.path().join("7/task/7/stat"), "7 (x").unwrap();
         let error = Proc::at(root.path()).stat(7, 7).unwrap_err().to_string();
         assert!(error.contains("7/task/7/stat") && error.contains("7 (x"), "{error}");
+    }
+
+    #[test]
+    fn what_a_process_was_started_with_is_read_up_to_a_bound() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("7")).unwrap();
+        for file in ["environ", "cmdline"] {
+            let mut file = File::create(root.path().join("7").join(file)).unwrap();
+            file.write_all(b"A=1\0B=2\0").unwrap();
+            file.set_len(2 * STARTED_WITH_MAX).unwrap();
+            file.write_at(b"LATE=1\0", STARTED_WITH_MAX).unwrap();
+        }
+        let proc = Proc::at(root.path());
+        let environment = proc.environment(7).unwrap();
+        assert_eq!((environment.get("B").as_deref(), environment.get("LATE")), (Some("2"), None));
+        assert_eq!(proc.arguments(7).unwrap().len() as u64, STARTED_WITH_MAX);
+    }
+
+    #[test]
+    fn a_thread_hides_nothing_by_its_name() {
+        let read = || {
+            nix::sys::prctl::set_name(c"\xff)\xfe").unwrap();
+            let (own, proc) = (nix::unistd::gettid().as_raw() as u32, Proc::own());
+            let uid = proc.status(own).unwrap().unwrap().field("Uid").map(str::to_owned);
+            (uid, proc.name(own).unwrap(), proc.task(own).unwrap().unwrap().name)
+        };
+        let (uid, name, named) = std::thread::spawn(read).join().unwrap();
+        assert_eq!(uid.as_deref(), Proc::own().own_status().field("Uid"));
+        assert_eq!((name.as_str(), named.as_str()), ("\u{fffd})\u{fffd}", "\u{fffd})\u{fffd}"));
     }
 
     #[test]

@@ -29,17 +29,17 @@ impl Proc {
 
     /// Returns the `status` of this process; empty if not available.
     pub fn own_status(&self) -> Status {
-        Status::new(std::fs::read_to_string(self.root.join("self/status")).unwrap_or_default())
+        Status::new(self.text("self/status").unwrap_or_default())
     }
 
     /// Returns the control groups of this process; empty if not available.
     pub fn own_control_groups(&self) -> ControlGroups {
-        ControlGroups::new(&std::fs::read_to_string(self.root.join("self/cgroup")).unwrap_or_default())
+        ControlGroups::new(&self.text("self/cgroup").unwrap_or_default())
     }
 
     /// Returns the mappings of this process, as text.
     pub fn own_maps(&self) -> io::Result<String> {
-        std::fs::read_to_string(self.root.join("self/maps"))
+        self.text("self/maps")
     }
 
     /// Returns the `schedstat` of the calling thread, kept open; `None` if there is none.
@@ -49,7 +49,7 @@ impl Proc {
 
     /// Returns the address range of this process's arguments; `None` if not available.
     pub fn own_arguments(&self) -> Option<Range<usize>> {
-        let stat = std::fs::read_to_string(self.root.join("self/stat")).ok()?;
+        let stat = self.text("self/stat").ok()?;
         // proc_pid_stat(5) counts from 1, and the state, the third field, is the first here.
         let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace().skip(48 - 3);
         let range = fields.next()?.parse().ok()?..fields.next()?.parse().ok()?;
@@ -70,8 +70,7 @@ impl Proc {
 
     /// Returns the identifier of the present boot.
     pub fn boot_id(&self) -> io::Result<String> {
-        let id = std::fs::read_to_string(self.root.join("sys/kernel/random/boot_id"))?;
-        Ok(id.trim().to_owned())
+        Ok(self.text("sys/kernel/random/boot_id")?.trim().to_owned())
     }
 }
 

@@ -60,6 +60,25 @@ const ASK: &[u8] = b"{\"method\":\"a.b\"}\0";
 const ANSWER: &str = r#"{"parameters":{"letters":"x"}}"#;
 
 #[test]
+fn others_cannot_lock_the_lock_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, lock) = (directory.path().join("socket"), directory.path().join("socket.lock"));
+    File::create(&lock).unwrap().set_permissions(Permissions::from_mode(0o644)).unwrap();
+    let socket = Socket::bind(&path).unwrap();
+    assert_eq!(lock.metadata().unwrap().mode() & 0o777, 0o600, "an earlier version left it");
+    drop(socket);
+    let refused = || format!("{:#}", Socket::bind(&path).map(drop).unwrap_err());
+    std::fs::hard_link(&lock, directory.path().join("other")).unwrap();
+    assert!(refused().contains("another user"), "{}", refused());
+    std::fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink(directory.path().join("other"), &lock).unwrap();
+    assert!(refused().contains("cannot create"), "{}", refused());
+    std::fs::remove_file(&lock).unwrap();
+    nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(refused().contains("cannot create"), "{}", refused());
+}
+
+#[test]
 fn a_thousand_clients_are_answered() {
     let (_directory, mut socket) = socket();
     // As many as there may be.
