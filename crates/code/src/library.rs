@@ -3,9 +3,8 @@
 use crate::elf::ElfFile;
 use crate::mapped_file;
 use crate::space::{AddressSpace, Backing, FileKey, Mapping};
-use corewise_sys::proc::Proc;
+use corewise_sys::proc::{Memory, Proc};
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -33,15 +32,19 @@ impl Library {
     }
 }
 
-/// The libraries of a process that are `wanted`. Files that turn out not to be are added to `others`, and not
+/// The libraries of a process that are `wanted`, at most `most`: each is an open file. Files that turn out not to be are added to `others`, and not
 /// looked at again.
 pub fn libraries(
     pid: u32,
     others: &mut HashSet<FileKey>,
+    most: usize,
     wanted: impl Fn(&ElfFile) -> bool,
 ) -> io::Result<Vec<Library>> {
     let mut found = Vec::new();
     for mapping in AddressSpace::of_process(pid)?.mappings() {
+        if found.len() == most {
+            break;
+        }
         let Backing::File(file, path) = &mapping.backing else { continue };
         if others.contains(file) {
             continue;
@@ -62,8 +65,19 @@ pub fn is_mapped(pid: u32, mapping: &Mapping) -> bool {
     listed.is_some_and(|listed| listed.executable && Mapping::of(&listed) == *mapping)
 }
 
-/// The memory of a process, to read and to write. It stays that of the program that runs now, through an
-/// `exec`.
-pub fn memory(pid: u32) -> io::Result<File> {
+/// The memory of a process, to read and to write.
+pub fn memory(pid: u32) -> io::Result<Memory> {
     Proc::own().memory(pid, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_libraries_are_opened_than_wanted() {
+        let found = |most| libraries(std::process::id(), &mut HashSet::new(), most, |_| true).unwrap().len();
+        // This program, and the C library.
+        assert_eq!([0, 1, 2].map(found), [0, 1, 2]);
+    }
 }

@@ -6,13 +6,16 @@ use super::variable::Variable;
 use corewise_code::library::{self, Library};
 use corewise_code::names;
 use corewise_code::space::FileKey;
+use corewise_sys::proc::Memory;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 /// What such libraries export, one of these at least.
 const EXPORTED: [&str; 4] = [names::YIELDS, exported::LIBGOMP, exported::OPEN_MPI, exported::OPENBLAS];
+
+/// Such libraries of a process that are looked at: a program of Python's has some, each package its own.
+const COPIES_MAX: usize = 16;
 
 /// What is known of mapped files, whichever process has them, so that each is looked through once.
 #[derive(Debug, Default)]
@@ -27,7 +30,7 @@ pub struct Files {
 #[derive(Debug)]
 pub struct Loaded {
     pub(super) pid: u32,
-    pub(super) memory: Arc<File>,
+    pub(super) memory: Arc<Memory>,
     copies: Vec<Library>,
 }
 
@@ -35,7 +38,7 @@ impl Loaded {
     /// Those of a process.
     pub fn in_process(pid: u32, files: &mut Files) -> io::Result<Loaded> {
         let memory = Arc::new(library::memory(pid)?);
-        let copies = library::libraries(pid, &mut files.others, |elf| {
+        let copies = library::libraries(pid, &mut files.others, COPIES_MAX, |elf| {
             elf.symbols(EXPORTED).iter().any(Option::is_some)
         })?;
         Ok(Loaded { pid, memory, copies })

@@ -7,17 +7,19 @@
 mod formats;
 pub mod idle;
 pub mod mappings;
+mod memory;
 mod own;
 pub mod pe_times;
 
 pub use formats::{Autogroup, ControlGroups, EXITING, Environment, KERNELS, Schedstat, Stat, Status};
+pub use memory::Memory;
 pub use own::{DESCRIPTORS, PROGRAM, descriptor, holds};
 
 use corewise_core::ids::PeId;
 use corewise_core::program;
 use pe_times::PeTimes;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -201,21 +203,16 @@ impl Proc {
         self.root.join(format!("{pid}/exe"))
     }
 
-    /// Opens the memory of a process for reading and, if `write`, for writing.
-    pub fn memory(&self, pid: u32, write: bool) -> io::Result<File> {
-        OpenOptions::new().read(true).write(write).open(self.root.join(format!("{pid}/mem")))
-    }
-
     /// Returns the number that the kernel gave the program that a process executes, by chance (`AT_RANDOM`,
     /// getauxval(3)). Forks have it, too; what they execute has another one. `memory` is the process's.
-    pub fn program_number(&self, pid: u32, memory: &File) -> io::Result<u64> {
+    pub fn program_number(&self, pid: u32, memory: &Memory) -> io::Result<u64> {
         let words = std::fs::read(self.root.join(format!("{pid}/auxv")))?;
         let mut words =
             words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
         while let (Some(kind), Some(address)) = (words.next(), words.next()) {
             if kind == libc::AT_RANDOM {
                 let mut number = [0; 8];
-                memory.read_exact_at(&mut number, address)?;
+                memory.read(address, &mut number)?;
                 return Ok(u64::from_ne_bytes(number));
             }
         }
