@@ -14,7 +14,7 @@
 use super::Proc;
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
@@ -46,6 +46,25 @@ impl Proc {
     }
 }
 
+impl Proc {
+    /// More than the kernel lets a program have of arguments and variables together.
+    pub(super) const STRINGS_MAX: u64 = 8 << 20;
+
+    /// Reads the arguments (`cmdline`) or variables (`environ`) of a process, at most so many bytes: they are
+    /// in its memory, where it can map something else.
+    pub(super) fn strings(&self, pid: u32, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        // Without the right to, corewise hinders nobody but its own user.
+        if let Ok(page_map) = File::open(self.root.join(format!("{pid}/pagemap"))) {
+            let stat = std::fs::read(self.root.join(format!("{pid}/task/{pid}/stat")))?;
+            let (start, end) = place_of_strings(&stat, name).ok_or(io::ErrorKind::InvalidData)?;
+            check(&page_map, start, end.saturating_sub(start).min(most) as usize, may_be_read)?;
+        }
+        let mut bytes = Vec::new();
+        File::open(self.root.join(format!("{pid}/{name}")))?.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
 impl Memory {
     /// The number of descriptors that each takes.
     pub const DESCRIPTORS: usize = 2;
@@ -71,8 +90,7 @@ impl Memory {
     /// Fills `bytes` with what stands at an address. Fails with [`io::ErrorKind::WouldBlock`] if some of it
     /// is not in memory, and with [`io::ErrorKind::UnexpectedEof`] if the program has ended.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let own_in_swap = |page| page & (IN_SWAP | OF_FILE_OR_SHARED | WATCHED) == IN_SWAP;
-        self.check(address, bytes.len(), |page| page & IN_MEMORY != 0 || own_in_swap(page))?;
+        check(&self.page_map, address, bytes.len(), may_be_read)?;
         self.memory.read_exact_at(bytes, address)
     }
 
@@ -91,27 +109,53 @@ impl Memory {
     /// Writes `bytes` to an address, all of them on one page. Fails as [`Memory::read`] does, also where the
     /// memory is not private.
     pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        let is_there = |page| page & (IN_MEMORY | IN_SWAP) != 0;
-        let is_own = |page| page & (OF_FILE_OR_SHARED | WATCHED) == 0;
-        self.check(address, bytes.len(), |page| is_there(page) && is_own(page))?;
+        check(&self.page_map, address, bytes.len(), may_be_written)?;
         match self.memory.write_at(bytes, address)? {
             written if written == bytes.len() => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
+}
 
-    /// Checks the entries of all pages that hold these bytes.
-    fn check(&self, address: u64, length: usize, may_be_touched: impl Fn(u64) -> bool) -> io::Result<()> {
-        let page = page_size();
-        let (first, last) = (address / page, address.saturating_add((length as u64).max(1) - 1) / page);
-        let mut entries = vec![0; (last - first + 1) as usize * ENTRY];
-        self.page_map.read_exact_at(&mut entries, first * ENTRY as u64)?;
-        let mut entries = entries.chunks_exact(ENTRY);
-        let all = entries.all(|entry| may_be_touched(u64::from_ne_bytes(entry.try_into().expect("8 bytes"))));
-        let refused =
-            || io::Error::new(io::ErrorKind::WouldBlock, "the page is not the program's own memory");
-        if all { Ok(()) } else { Err(refused()) }
+/// By the entry of a page.
+fn may_be_read(page: u64) -> bool {
+    let own_in_swap = IN_SWAP == page & (IN_SWAP | OF_FILE_OR_SHARED | WATCHED);
+    page & IN_MEMORY != 0 || own_in_swap
+}
+
+/// By the entry of a page.
+fn may_be_written(page: u64) -> bool {
+    may_be_read(page) && page & (OF_FILE_OR_SHARED | WATCHED) == 0
+}
+
+/// Checks the entries of all pages that hold these bytes.
+fn check(page_map: &File, address: u64, length: usize, may_be_touched: fn(u64) -> bool) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
     }
+    let page = page_size();
+    let (first, last) = (address / page, address.saturating_add(length as u64 - 1) / page);
+    let mut entries = vec![0; (last - first + 1) as usize * ENTRY];
+    page_map.read_exact_at(&mut entries, first * ENTRY as u64)?;
+    let mut entries = entries.chunks_exact(ENTRY);
+    let all = entries.all(|entry| may_be_touched(u64::from_ne_bytes(entry.try_into().expect("8 bytes"))));
+    let refused = || io::Error::new(io::ErrorKind::WouldBlock, "the page is not the program's own memory");
+    if all { Ok(()) } else { Err(refused()) }
+}
+
+/// Where `cmdline` or `environ` lie, by the process's `stat`.
+fn place_of_strings(stat: &[u8], name: &str) -> Option<(u64, u64)> {
+    let stat = String::from_utf8_lossy(stat);
+    // Fields 48 to 51 of proc_pid_stat(5); what follows the name begins with the third.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(48 - 3);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    let (arguments, variables) = ((next()?, next()?), (next()?, next()?));
+    Some(match name {
+        "environ" => variables,
+        // The kernel shows on what follows if a program has written over the arguments' end.
+        _ if arguments.1 == variables.0 => (arguments.0, variables.1),
+        _ => arguments,
+    })
 }
 
 /// Returns the size of a page in bytes.

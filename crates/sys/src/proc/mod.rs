@@ -148,12 +148,12 @@ impl Proc {
 
     /// Returns the variables that a process was started with.
     pub fn environment(&self, pid: u32) -> io::Result<Environment> {
-        std::fs::read(self.root.join(format!("{pid}/environ"))).map(Environment::new)
+        self.strings(pid, "environ", Proc::STRINGS_MAX).map(Environment::new)
     }
 
     /// Returns the arguments that a process was started with, each followed by a zero byte.
     pub fn arguments(&self, pid: u32) -> io::Result<Vec<u8>> {
-        std::fs::read(self.root.join(format!("{pid}/cmdline")))
+        self.strings(pid, "cmdline", Proc::STRINGS_MAX)
     }
 
     /// Returns the name of the script or executable that a process runs, by its command line; `None` if it
@@ -161,10 +161,7 @@ impl Proc {
     pub fn program_name(&self, pid: u32) -> Option<String> {
         /// The rest of a long command line does not change the name.
         const LENGTH_MAX: u64 = 4_096;
-        let file = File::open(self.root.join(format!("{pid}/cmdline"))).ok()?;
-        let mut line = Vec::new();
-        file.take(LENGTH_MAX).read_to_end(&mut line).ok()?;
-        program::name_of_line(&line)
+        program::name_of_line(&self.strings(pid, "cmdline", LENGTH_MAX).ok()?)
     }
 
     /// Returns whether a process is a fork of another one that has not executed a program since: the

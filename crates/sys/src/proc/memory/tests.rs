@@ -112,6 +112,52 @@ fn a_file_system_of_another_process_is_never_asked() {
     assert!(system.asked.try_recv().is_err(), "nobody has asked for a page");
 }
 
+/// Forks a process that maps a file where it has its arguments and variables, and runs `look` while it waits.
+fn with_strings_in<T>(file: Option<&File>, look: impl FnOnce(u32) -> T) -> T {
+    let (mut ear, mouth) = std::io::pipe().unwrap();
+    let stat = std::fs::read("/proc/self/stat").unwrap();
+    let (start, end) = place_of_strings(&stat, "cmdline").unwrap();
+    let start = start / page_size() * page_size();
+    let (length, place) = ((end - start) as usize, std::ptr::with_exposed_provenance_mut(start as usize));
+    let fixed = libc::MAP_PRIVATE | libc::MAP_FIXED;
+    // SAFETY: the child makes system calls only, until it is killed.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        if let Some(file) = file {
+            // SAFETY: this thread has another stack, and uses neither arguments nor variables.
+            unsafe { libc::mmap(place, length, libc::PROT_READ, fixed, file.as_raw_fd(), 0) };
+        }
+        // SAFETY: the byte lives through the call.
+        unsafe { libc::write(mouth.as_raw_fd(), c"!".as_ptr().cast(), 1) };
+        loop {
+            // SAFETY: the call has no arguments.
+            unsafe { libc::pause() };
+        }
+    }
+    ear.read_exact(&mut [0]).unwrap();
+    let seen = look(child as u32);
+    // SAFETY: it is this process's child, which nobody else waits for.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: as above.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    seen
+}
+
+#[test]
+fn arguments_and_variables_are_read_only_from_memory() {
+    needs!(Root);
+    let Some(system) = OneFile::mounted() else { skip!(Mount, "FUSE cannot be mounted") };
+    let file = File::open(system.at.path()).unwrap();
+    let read = |pid| {
+        let name = Proc::own().program_name(pid).is_some();
+        [name, Proc::own().arguments(pid).is_ok(), Proc::own().environment(pid).is_ok()]
+    };
+    assert_eq!(with_strings_in(None, read), [true; 3]);
+    assert_eq!(with_strings_in(Some(&file), read), [false; 3]);
+    assert!(system.asked.try_recv().is_err(), "nobody has asked for a page");
+}
+
 #[test]
 fn memory_in_use_is_read_and_private_memory_is_written_to() {
     let (memory, page) = (own(), page_size());
