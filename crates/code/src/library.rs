@@ -32,8 +32,8 @@ impl Library {
     }
 }
 
-/// The libraries of a process that are `wanted`, at most `most`: each is an open file. Files that turn out not to be are added to `others`, and not
-/// looked at again.
+/// The libraries of a process that are `wanted`, at most `most`: each is an open file. Files that turn out
+/// not to be are added to `others`, and not looked at again.
 pub fn libraries(
     pid: u32,
     others: &mut HashSet<FileKey>,

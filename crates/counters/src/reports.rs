@@ -5,8 +5,8 @@
 //! process can fork or become another program. Approach. New processes are searched for files with the
 //! library's note, again at growing distances when the size of their code has changed; where one is found its
 //! memory is read every [`PERIOD`], or more rarely: all of this takes a bounded part of a PE's time
-//! ([`SHARE`]), whatever processes have mapped. Reading copies bytes of a stranger, which may be anything: only what a
-//! process reports of its own threads counts, and work only grows.
+//! ([`SHARE`]), whatever processes have mapped. Reading copies bytes of a stranger, which may be anything:
+//! only what a process reports of its own threads counts, and work only grows.
 //!
 //! Limits. The library must be able to name its threads: what a program in a PID namespace of its own
 //! reports is not read. A process that may not be looked into (setuid) reports nothing, and one whose first

@@ -1,15 +1,17 @@
-//! The memory of other processes: the only way to read and to write it.
+//! The memory of other processes: how to read and to write it.
 //!
-//! Problem: the kernel fetches a page that is not in memory from where the process has mapped it, and who touches
-//! the page waits for it, also another process that reads `/proc/PID/mem`. A process can serve the mapped
-//! file system itself (FUSE): then it decides how long that takes, and who waits for it cannot be killed. Approach: pages in memory or in swap wait for nobody. The kernel shows which ones are
+//! Problem: the kernel fetches a page that is not in memory from where the process has mapped it, and who
+//! touches the page waits for it, also another process that reads `/proc/PID/mem`. A process can serve the
+//! mapped file system itself (FUSE): then it decides how long that takes, and who waits cannot be killed.
+//! Approach: pages in memory or in swap wait for nobody. The kernel shows which ones are
 //! (`/proc/PID/pagemap`), so it is asked first, and others are not touched. Nothing is missed by that: memory
 //! that a program has used since it was mapped is in one or the other. Only private memory is written to, as
 //! a file system may hear of a write to a shared page.
 //!
-//! Limits: a process can map another page between the look and the reading, some microseconds; the kernel
-//! has no call that reads only what is there. (The faults that a process handles by userfaultfd(2) do not
-//! matter: `/proc/PID/mem` does not wait for them, unlike `process_vm_readv`.)
+//! Limits: a process can map another page between the look and the reading, some microseconds; one that tries
+//! again and again will succeed. The kernel has no call that reads only what is there. (The faults that a
+//! process handles by userfaultfd(2) do not matter: `/proc/PID/mem` does not wait for them, unlike
+//! `process_vm_readv`.) The emulation in `branches` still reads by that, of programs that a user records.
 
 use super::Proc;
 use nix::sys::resource::{Resource, getrlimit};

@@ -139,7 +139,7 @@ fn with_strings_in<T>(file: Option<&File>, look: impl FnOnce(u32) -> T) -> T {
     let seen = look(child as u32);
     // SAFETY: it is this process's child, which nobody else waits for.
     unsafe { libc::kill(child, libc::SIGKILL) };
-    // SAFETY: as above.
+    // SAFETY: the call writes nothing without an address.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     seen
 }
