@@ -9,9 +9,9 @@ use super::journal::Journal;
 use super::ledger::{Entry, Ledger};
 use super::word::Word;
 use corewise_discovery::followed::Followed;
+use corewise_sys::proc::Memory;
 use corewise_sys::task::Task;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -38,7 +38,7 @@ struct Record {
 pub(crate) enum Message {
     /// The followed threads, with the descriptors of their programs.
     Followed,
-    /// The memory of a process, with its descriptor.
+    /// The memory of a process, with its descriptors.
     Memory(Task),
     /// Whether programs take turns from now on.
     Turns(bool),
@@ -131,13 +131,13 @@ impl Changes {
 
     /// Records a word that is about to be written to, with the values that it may have from now on; says why
     /// that is not possible, and it must not be written then. `memory` is its program's.
-    pub fn record_word(&self, word: &Word, memory: &File) -> Result<(), String> {
+    pub fn record_word(&self, word: &Word, memory: &Memory) -> Result<(), String> {
         let mut record = self.lock();
         record.look();
         let program = (word.process, word.program);
         if record.failure.is_none() && record.handed_over != Some(program) {
             // Without it the guardian opens the memory itself, which it may not be permitted to.
-            let _ = record.send(Message::Memory(word.process), &[memory.as_raw_fd()]);
+            let _ = record.send(Message::Memory(word.process), &memory.descriptors());
             record.handed_over = Some(program);
         }
         record.write(&Entry::Word(word.clone()));

@@ -25,6 +25,7 @@ use super::word::Memories;
 use corewise_core::plan::TURN;
 use corewise_discovery::followed::Followed;
 use corewise_sys::helper;
+use corewise_sys::proc::Memory;
 use corewise_sys::task::Task;
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -174,8 +175,9 @@ fn wait(corewise: Task) -> io::Result<(Option<Followed>, Memories)> {
         match receive(io::stdin().as_fd())? {
             None => return Ok((Followed::from_descriptors(followed), memories)),
             Some((Some(Message::Followed), descriptors)) => followed = descriptors,
-            Some((Some(Message::Memory(process)), mut descriptors)) => {
-                descriptors.pop().into_iter().for_each(|memory| memories.keep(process, memory.into()));
+            Some((Some(Message::Memory(process)), descriptors)) => {
+                let memory = Memory::from_descriptors(descriptors);
+                memory.into_iter().for_each(|memory| memories.keep(process, memory));
             }
             Some((Some(Message::Turns(are_taken)), _)) => turns_are_taken = are_taken,
             Some((None, _)) => {}

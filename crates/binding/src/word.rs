@@ -16,14 +16,12 @@
 
 use corewise_code::library;
 use corewise_core::plan::OutcomeKind;
-use corewise_sys::proc::Proc;
 use corewise_sys::proc::mappings::ListedMapping;
+use corewise_sys::proc::{Memory, Proc};
 use corewise_sys::task::Task;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::str::FromStr;
 
 /// A word of one copy of a library.
@@ -93,7 +91,7 @@ impl From<io::Error> for WriteError {
 impl Word {
     /// Returns the word at an address of a process, with what stands there now. `library` is an address in
     /// the code of the library that it belongs to. `None` if it cannot be read, or its place not be known.
-    pub fn found(process: u32, memory: &File, address: u64, width: usize, library: u64) -> Option<Word> {
+    pub fn found(process: u32, memory: &Memory, address: u64, width: usize, library: u64) -> Option<Word> {
         let process = Task::of(process).ok()??;
         let region = |at| Region::at(process.id, at).ok()?;
         let (library, mapping) = (region(library)?, region(address)?);
@@ -109,7 +107,7 @@ impl Word {
 
     /// Writes a value, if everything is as it was, and the library's own value or one of ours stands there.
     /// Returns whether another value stood there.
-    pub fn write(&self, memory: &File, value: u64) -> Result<bool, WriteError> {
+    pub fn write(&self, memory: &Memory, value: u64) -> Result<bool, WriteError> {
         self.check(memory)?;
         let before = self.read(memory).ok_or(WriteError::Gone)?;
         if before == value {
@@ -128,7 +126,7 @@ impl Word {
 
     /// Restores the library's own value. Returns whether another one stood there. Without the process's
     /// `memory`, that is opened.
-    pub fn restore(&self, memory: Option<&File>) -> Result<bool, WriteError> {
+    pub fn restore(&self, memory: Option<&Memory>) -> Result<bool, WriteError> {
         match memory {
             Some(memory) => self.write(memory, self.own),
             None => self.write(&library::memory(self.process.id)?, self.own),
@@ -159,21 +157,17 @@ impl Word {
     }
 
     /// Returns what stands there; `None` if the program's memory is no more.
-    pub fn read(&self, memory: &File) -> Option<u64> {
+    pub fn read(&self, memory: &Memory) -> Option<u64> {
         read(memory, self.address, self.width)
     }
 
-    fn put(&self, memory: &File, value: u64) -> Result<(), WriteError> {
-        match memory.write_at(&value.to_le_bytes()[..self.width], self.address) {
-            Ok(written) if written == self.width => Ok(()),
-            Ok(_) => Err(WriteError::Gone),
-            Err(error) => Err(error.into()),
-        }
+    fn put(&self, memory: &Memory, value: u64) -> Result<(), WriteError> {
+        Ok(memory.write(self.address, &value.to_le_bytes()[..self.width])?)
     }
 
     /// Checks that it is where it was found. The memory was opened before: if the process executes another
     /// program meanwhile, that is the memory of the former.
-    fn check(&self, memory: &File) -> Result<(), WriteError> {
+    fn check(&self, memory: &Memory) -> Result<(), WriteError> {
         let process = Task::of(self.process.id).map_err(io::Error::from)?;
         let is_there = process == Some(self.process)
             && Region::at(self.process.id, self.library.start)? == Some(self.library)
@@ -183,10 +177,9 @@ impl Word {
     }
 }
 
-fn read(memory: &File, address: u64, width: usize) -> Option<u64> {
+fn read(memory: &Memory, address: u64, width: usize) -> Option<u64> {
     let mut value = [0; 8];
-    let is_read = memory.read_at(&mut value[..width], address);
-    is_read.is_ok_and(|count| count == width).then_some(u64::from_le_bytes(value))
+    memory.read(address, &mut value[..width]).is_ok().then(|| u64::from_le_bytes(value))
 }
 
 impl Region {
@@ -249,17 +242,17 @@ impl Word {
 
 /// The memory of processes, kept open by a process that might not be permitted to open it.
 #[derive(Debug, Default)]
-pub struct Memories(HashMap<Task, File>);
+pub struct Memories(HashMap<Task, Memory>);
 
 impl Memories {
     /// Keeps the memory of a process. That of processes that have ended is let go, as descriptors are few.
-    pub fn keep(&mut self, process: Task, memory: File) {
+    pub fn keep(&mut self, process: Task, memory: Memory) {
         self.0.retain(|process, _| process.lives().unwrap_or(true));
         self.0.insert(process, memory);
     }
 
     /// Returns the memory of a process, if it was kept.
-    pub fn of(&self, process: Task) -> Option<&File> {
+    pub fn of(&self, process: Task) -> Option<&Memory> {
         self.0.get(&process)
     }
 }
@@ -280,6 +273,7 @@ mod tests {
         static unsigned long page[512] __attribute__((aligned(4096))) = {300123};
         int main(int arguments, char **argument) {
             char order = 0;
+            page[1] = 1;  // Only memory of its own is written to.
             printf("%lx %lx\n", (long)page, (long)main);
             for (fflush(stdout); read(0, &order, 1) == 1; fflush(stdout)) {
                 if (order == 'e') return execv("/proc/self/exe", argument);
@@ -327,7 +321,7 @@ mod tests {
             (program, word)
         }
 
-        fn memory(&self) -> File {
+        fn memory(&self) -> Memory {
             library::memory(self.child.id()).unwrap()
         }
 

@@ -3,9 +3,8 @@
 use crate::elf::ElfFile;
 use crate::mapped_file;
 use crate::space::{AddressSpace, Backing, FileKey, Mapping};
-use corewise_sys::proc::Proc;
+use corewise_sys::proc::{Memory, Proc};
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -37,11 +36,12 @@ impl Library {
     }
 }
 
-/// The libraries of a process that are `wanted`. Files that turn out not to be are added to `others`, and not
-/// looked at again while those are remembered.
+/// The libraries of a process that are `wanted`, at most `most`: each is an open file. Files that turn out
+/// not to be are added to `others`, and not looked at again while those are remembered.
 pub fn libraries(
     pid: u32,
     others: &mut HashSet<FileKey>,
+    most: usize,
     wanted: impl Fn(&ElfFile) -> bool,
 ) -> io::Result<Vec<Library>> {
     let mut found = Vec::new();
@@ -49,6 +49,9 @@ pub fn libraries(
         others.clear();
     }
     for mapping in AddressSpace::of_process(pid)?.mappings() {
+        if found.len() == most {
+            break;
+        }
         let Backing::File(file, path) = &mapping.backing else { continue };
         if others.contains(file) {
             continue;
@@ -69,9 +72,8 @@ pub fn is_mapped(pid: u32, mapping: &Mapping) -> bool {
     listed.is_some_and(|listed| listed.executable && Mapping::of(&listed) == *mapping)
 }
 
-/// The memory of a process, to read and to write. It stays that of the program that runs now, through an
-/// `exec`.
-pub fn memory(pid: u32) -> io::Result<File> {
+/// The memory of a process, to read and to write.
+pub fn memory(pid: u32) -> io::Result<Memory> {
     Proc::own().memory(pid, true)
 }
 
@@ -83,7 +85,14 @@ mod tests {
     fn ever_new_files_are_not_remembered_for_ever() {
         let key = |inode| FileKey { device: (0, 0), inode, generation: 0 };
         let mut others: HashSet<FileKey> = (0..=OTHERS_MAX as u64).map(key).collect();
-        assert!(libraries(std::process::id(), &mut others, |_| false).unwrap().is_empty());
+        assert!(libraries(std::process::id(), &mut others, 1, |_| false).unwrap().is_empty());
         assert!((1..OTHERS_MAX).contains(&others.len()), "{}", others.len());
+    }
+
+    #[test]
+    fn no_more_libraries_are_opened_than_wanted() {
+        let found = |most| libraries(std::process::id(), &mut HashSet::new(), most, |_| true).unwrap().len();
+        // This program, and the C library.
+        assert_eq!([0, 1, 2].map(found), [0, 1, 2]);
     }
 }

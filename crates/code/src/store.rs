@@ -15,11 +15,10 @@
 use super::names::Names;
 use super::{AddressSpace, Backing, Code, FileKey, Instruction, Isa, Mapping, Role};
 use crate::mapped_file;
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
+use corewise_sys::proc::{Memory, Proc};
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::fs::File;
-use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 
 const PAGE: usize = 4096;
@@ -146,6 +145,8 @@ pub struct CodeStore<D: Decoder = Plain> {
     /// Index in `files`; `None` if the file could not be opened, or is another one by now.
     file_by_key: FxHashMap<FileKey, Option<usize>>,
     memories: FxHashMap<u32, MemoryText<D::Decoded>>,
+    /// For as long as an epoch.
+    opened: Opened,
     epoch: u64,
     /// Versions of memories given out so far; never reused, so that a reused process id is no danger.
     versions: u32,
@@ -165,6 +166,7 @@ impl<D: Decoder> CodeStore<D> {
             files: Vec::new(),
             file_by_key: FxHashMap::default(),
             memories: FxHashMap::default(),
+            opened: Opened::default(),
             epoch: 0,
             versions: 0,
         }
@@ -174,6 +176,7 @@ impl<D: Decoder> CodeStore<D> {
     /// kept than the budget, what was not used lately is forgotten.
     pub fn begin_epoch(&mut self) {
         self.epoch += 1;
+        self.opened = Opened::default();
         // Half of the files are for those that this epoch meets.
         if self.kept_bytes() > KEPT_BYTES || self.file_by_key.len() > FILES_MAX / 2 {
             self.forget_unused();
@@ -205,6 +208,7 @@ impl<D: Decoder> CodeStore<D> {
     /// Forgets the memory of a process that ended or executed another program.
     pub fn forget_process(&mut self, pid: u32) {
         self.memories.remove(&pid);
+        self.opened = Opened::default();
     }
 
     /// The code of one process.
@@ -235,7 +239,7 @@ impl<D: Decoder> CodeStore<D> {
         });
         if memory.checked_in != epoch {
             memory.checked_in = epoch;
-            let same = |(&at, page): (&u64, &Page<_>)| page.bytes == read_memory(pid, at);
+            let same = |(&at, page): (&u64, &Page<_>)| page.bytes == self.opened.page(pid, at);
             if !memory.text.pages.iter().all(same) {
                 memory.text = Text::default();
                 memory.version = new_version();
@@ -259,16 +263,25 @@ fn read_file(file: &File, page: u64) -> Option<Box<[u8]>> {
     Some(bytes.into())
 }
 
-fn read_memory(pid: u32, page: u64) -> Option<Box<[u8]>> {
-    let mut bytes = vec![0; PAGE];
-    read_remote(pid, page, &mut bytes).then(|| bytes.into())
-}
+/// The memory of the process that was read last, which stays open: what comes next is often of the same one.
+#[derive(Default)]
+struct Opened(RefCell<Option<(u32, Option<Memory>)>>);
 
-fn read_remote(pid: u32, address: u64, bytes: &mut [u8]) -> bool {
-    let length = bytes.len();
-    let remote = RemoteIoVec { base: address as usize, len: length };
-    let local = &mut [IoSliceMut::new(bytes)];
-    process_vm_readv(Pid::from_raw(pid as i32), local, &[remote]) == Ok(length)
+impl Opened {
+    /// Fills `bytes` with what a process has in its memory; whether all could be read.
+    fn read(&self, pid: u32, address: u64, bytes: &mut [u8]) -> bool {
+        let mut opened = self.0.borrow_mut();
+        if opened.as_ref().is_none_or(|(of, _)| *of != pid) {
+            *opened = Some((pid, Proc::own().memory(pid, false).ok()));
+        }
+        let memory = opened.as_ref().and_then(|(_, memory)| memory.as_ref());
+        memory.is_some_and(|memory| memory.read(address, bytes).is_ok())
+    }
+
+    fn page(&self, pid: u32, at: u64) -> Option<Box<[u8]>> {
+        let mut bytes = vec![0; PAGE];
+        self.read(pid, at, &mut bytes).then(|| bytes.into())
+    }
 }
 
 impl<T: Copy> Text<T> {
@@ -405,7 +418,7 @@ impl<'a, D: Decoder> CodeView<'a, D> {
             self.store.memory(self.pid);
         }
         let pid = self.pid;
-        let CodeStore { decoder, files, memories, .. } = &mut *self.store;
+        let CodeStore { decoder, files, memories, opened, .. } = &mut *self.store;
         match file {
             Some(file) => {
                 let FileText { file, isa, text, .. } = &mut files[file];
@@ -415,7 +428,7 @@ impl<'a, D: Decoder> CodeView<'a, D> {
             None => {
                 let mut decode = |bytes: &[u8]| decoder.decode(Isa::HOST, bytes);
                 let text = &mut memories.get_mut(&pid)?.text;
-                text.instruction(address, &mut decode, &|page| read_memory(pid, page))
+                text.instruction(address, &mut decode, &|page| opened.page(pid, page))
             }
         }
     }
@@ -429,13 +442,17 @@ impl<'a, D: Decoder> CodeView<'a, D> {
                 let FileText { file, text, .. } = &mut self.store.files[file];
                 Some(text.bytes(file_offset(mapping, address), &|page| read_file(file, page)))
             }
-            None => Some(self.store.memory(pid).text.bytes(address, &|page| read_memory(pid, page))),
+            None => {
+                self.store.memory(pid);
+                let CodeStore { memories, opened, .. } = &mut *self.store;
+                Some(memories.get_mut(&pid)?.text.bytes(address, &|page| opened.page(pid, page)))
+            }
         }
     }
 
     /// Fills `bytes` with what the process has in its memory from an address on; whether all could be read.
     pub fn data(&self, address: u64, bytes: &mut [u8]) -> bool {
-        read_remote(self.pid, address, bytes)
+        self.store.opened.read(self.pid, address, bytes)
     }
 
     /// Whether an instruction follows a call of `sched_yield`: that, and before it the loading of its number.
@@ -467,7 +484,7 @@ impl Code for CodeView<'_> {
 
     fn pointer(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        read_remote(self.pid, address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+        self.data(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
     }
 
     fn role(&mut self, function: u64) -> Role {

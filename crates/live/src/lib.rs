@@ -224,7 +224,7 @@ impl LiveWorld {
         notes.extend(self.parts.discovery.notes());
         notes.extend(self.parts.counters.notes());
         notes.extend(self.parts.actuators.notes());
-        notes.extend(self.reports.note());
+        notes.extend(self.reports.notes());
         let unknown = self.parts.work.as_ref().and_then(WorkMeter::failure);
         notes.extend(unknown.map(|why| format!("what the placement gains is not known: {why}")));
         notes

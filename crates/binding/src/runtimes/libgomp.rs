@@ -19,10 +19,8 @@ use super::variable::Variable;
 use corewise_code::library::Library;
 use corewise_code::printed::printed;
 use corewise_code::space::Backing;
-use corewise_sys::proc::Proc;
-use std::fs::File;
+use corewise_sys::proc::{Memory, Proc};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 /// The variable that libgomp reads when it is loaded.
 pub const VARIABLE: &str = "GOMP_SPINCOUNT";
@@ -135,14 +133,10 @@ fn writable_segments(library: &Library) -> Vec<Range<u64>> {
 }
 
 /// The addresses of the words that have a value.
-fn occurrences(memory: &File, segment: Range<u64>, value: u64) -> Vec<u64> {
+fn occurrences(memory: &Memory, segment: Range<u64>, value: u64) -> Vec<u64> {
     let mut bytes = vec![0; (segment.end - segment.start) as usize];
-    let mut filled = 0;
-    // What is not mapped ends the segment.
-    while let Ok(read @ 1..) = memory.read_at(&mut bytes[filled..], segment.start + filled as u64) {
-        filled += read;
-    }
-    let words = bytes[..filled].chunks_exact(8).zip((segment.start..).step_by(8));
+    memory.read_what_is_there(segment.start, &mut bytes);
+    let words = bytes.chunks_exact(8).zip((segment.start..).step_by(8));
     let is_value = |word: &[u8]| word == value.to_ne_bytes();
     words.filter(|(word, _)| is_value(word)).map(|(_, address)| address).collect()
 }

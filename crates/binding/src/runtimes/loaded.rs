@@ -6,8 +6,8 @@ use super::variable::Variable;
 use corewise_code::library::{self, Library};
 use corewise_code::names;
 use corewise_code::space::FileKey;
+use corewise_sys::proc::Memory;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -16,6 +16,9 @@ const EXPORTED: [&str; 4] = [names::YIELDS, exported::LIBGOMP, exported::OPEN_MP
 
 /// Files whose spin count is remembered; beyond, all are forgotten. A machine has a few copies of libgomp.
 const SPIN_COUNTS_MAX: usize = 1 << 12;
+
+/// Such libraries of a process that are looked at: a program of Python's has some, each package its own.
+const COPIES_MAX: usize = 16;
 
 /// What is known of mapped files, whichever process has them, so that each is looked through once.
 #[derive(Debug, Default)]
@@ -30,7 +33,7 @@ pub struct Files {
 #[derive(Debug)]
 pub struct Loaded {
     pub(super) pid: u32,
-    pub(super) memory: Arc<File>,
+    pub(super) memory: Arc<Memory>,
     copies: Vec<Library>,
 }
 
@@ -41,7 +44,7 @@ impl Loaded {
         if files.spin_counts.len() > SPIN_COUNTS_MAX {
             files.spin_counts.clear();
         }
-        let copies = library::libraries(pid, &mut files.others, |elf| {
+        let copies = library::libraries(pid, &mut files.others, COPIES_MAX, |elf| {
             elf.symbols(EXPORTED).iter().any(Option::is_some)
         })?;
         Ok(Loaded { pid, memory, copies })

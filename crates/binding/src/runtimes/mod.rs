@@ -25,6 +25,7 @@ use corewise_core::ids::ThreadId;
 use corewise_core::observe::IdleWaits;
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
 use corewise_discovery::NewThread;
+use corewise_sys::proc::Memory;
 use loaded::Files;
 use process::Process;
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub struct Runtimes {
     spin: bool,
     /// The record of changes; `None`: nothing is written any more.
     changes: Option<Changes>,
+    /// The processes whose waits are known, at most.
+    most: usize,
     processes: BTreeMap<u32, Process>,
     files: Files,
     notes: Vec<String>,
@@ -64,6 +67,7 @@ impl Runtimes {
         Self {
             spin: config.mitigations.spin,
             changes: None,
+            most: Memory::kept_max(),
             processes: BTreeMap::new(),
             files: Files::default(),
             notes: Vec::new(),
@@ -92,6 +96,9 @@ impl Runtimes {
             self.processes.remove(&pid);
             return;
         }
+        // Their memory is kept open.
+        let kept = self.processes.values().filter(|process| process.keeps_memory()).count();
+        let most = self.most;
         let process = self.processes.entry(pid).or_insert_with(|| Process::new(leader));
         let now = Instant::now();
         if threads > process.most_threads && threads > 1 {
@@ -101,6 +108,10 @@ impl Runtimes {
         }
         let mut notes = Vec::new();
         if process.is_search_due(pid, now, threads, share >= DELAYED_MIN) {
+            if kept >= most && !process.keeps_memory() {
+                self.note(&format!("waits are changed in {most} processes at a time; there were more"));
+                return;
+            }
             notes = process.search(pid, self.spin, &mut self.files, self.changes.as_ref());
         }
         if threads > 1 && share >= ADVISED_FROM {

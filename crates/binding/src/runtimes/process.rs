@@ -74,6 +74,11 @@ impl Process {
         }
     }
 
+    /// Whether its memory is kept open.
+    pub fn keeps_memory(&self) -> bool {
+        !self.copies.is_empty() || !self.unset.is_empty()
+    }
+
     /// How its idle threads wait, and whether that was changed.
     pub fn waits(&self) -> (IdleWaits, bool) {
         match (self.copies.is_empty(), self.yields) {

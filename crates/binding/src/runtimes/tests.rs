@@ -111,6 +111,19 @@ fn a_child_is_given_its_own_waits_back_whatever_its_parent_has_by_then() {
     }
 }
 
+#[test]
+fn of_more_processes_than_there_are_descriptors_for_no_memory_is_kept() {
+    for most in [1, 0] {
+        let (_directory, mut command) = compiled("gcc");
+        undecided(&mut command);
+        let mut program = Program::watched(command);
+        (program.runtimes.most, program.runtimes.spin) = (most, true);
+        program.runtimes.look(program.leader, 2, 0.0);
+        assert_eq!(program.runtimes.processes[&program.leader.tid].copies.len(), most);
+        assert_eq!(program.runtimes.notes().len(), 1 - most);
+    }
+}
+
 /// LLVM's (Debian: libomp-19-dev). Its idle threads yield their PE while they spin.
 #[test]
 fn threads_of_llvms_runtime_yield_and_their_waits_cannot_be_changed() {

@@ -5,13 +5,13 @@ use crate::changes::Changes;
 use crate::word::{Word, WriteError};
 use corewise_code::library::Library;
 use corewise_code::space::Backing;
-use std::fs::File;
+use corewise_sys::proc::Memory;
 use std::sync::Arc;
 
 /// A variable of one copy of a library.
 #[derive(Debug)]
 pub struct Variable {
-    memory: Arc<File>,
+    memory: Arc<Memory>,
     word: Word,
     library: Backing,
     /// What stands there since we last wrote.
@@ -22,7 +22,7 @@ impl Variable {
     /// The one at an address of the process's memory, with what stands there now; `None` if that cannot be
     /// read, or is in no writable segment of the library.
     pub fn at(
-        memory: &Arc<File>,
+        memory: &Arc<Memory>,
         pid: u32,
         address: u64,
         width: usize,

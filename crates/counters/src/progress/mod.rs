@@ -24,13 +24,11 @@ pub use work::WorkMeter;
 use crate::sample::events::{EventKind, Events, SampleError};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::progress::{Choice, RATE_MAX, Slice, Unknown, affordable, choose};
-use corewise_sys::proc::{Proc, SchedstatFile};
+use corewise_sys::proc::{Memory, Proc, SchedstatFile};
 use counter::{CANNOT_PROBE, Counter};
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::unistd::Pid;
 use points::{Find, Modules, Point};
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// How long the process is sampled, how often, and how often samples are drained: stacks must be read before
@@ -333,6 +331,7 @@ fn is_of_instruction(error: &io::Error) -> bool {
 /// Samples where the threads of a process are.
 fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> {
     let mut events = Events::attach_with_snapshots(&[pid], pes, RATE_HZ)?;
+    let memory = Proc::own().memory(pid, false).ok();
     let mut finds: BTreeMap<u32, Vec<Find>> = BTreeMap::new();
     let begin = Instant::now();
     while begin.elapsed() < LOOK {
@@ -341,8 +340,10 @@ fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> 
             if let EventKind::Sample { ip, kernel, snapshot, .. } = event.kind
                 && event.pid == pid
             {
-                let stack =
-                    snapshot.map(|snapshot| read_stack(pid, snapshot.stack_pointer())).unwrap_or_default();
+                let stack = snapshot
+                    .zip(memory.as_ref())
+                    .map(|(snapshot, memory)| read_stack(memory, snapshot.stack_pointer()))
+                    .unwrap_or_default();
                 // An address in the kernel is not one of the program.
                 let ip = if kernel { 0 } else { ip };
                 finds.entry(event.tid).or_default().push(Find { ip, stack });
@@ -352,18 +353,10 @@ fn look(pid: u32, pes: &CpuSet) -> Result<BTreeMap<u32, Vec<Find>>, MeterError> 
     Ok(finds)
 }
 
-/// Returns the words of a stack from an address on; none if it cannot be read.
-fn read_stack(pid: u32, from: u64) -> Vec<u64> {
+/// Returns the words of a stack from an address on; zeros where it cannot be read.
+fn read_stack(memory: &Memory, from: u64) -> Vec<u64> {
     let mut bytes = vec![0; STACK_WORDS * 8];
-    // In pages, because the stack may end before.
-    let mut remote = Vec::new();
-    let (mut at, end) = (from, from.saturating_add(bytes.len() as u64));
-    while at < end {
-        let next = (at / 4096 + 1).saturating_mul(4096).min(end);
-        remote.push(RemoteIoVec { base: at as usize, len: (next - at) as usize });
-        at = next;
-    }
-    let local = &mut [IoSliceMut::new(&mut bytes)];
-    let read = process_vm_readv(Pid::from_raw(pid as i32), local, &remote).unwrap_or(0);
-    bytes[..read].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect()
+    // The stack may end before.
+    memory.read_what_is_there(from, &mut bytes);
+    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect()
 }

@@ -7,28 +7,25 @@
 mod formats;
 pub mod idle;
 pub mod mappings;
+mod memory;
 mod own;
 pub mod pe_times;
 
 pub use formats::{Autogroup, ControlGroups, EXITING, Environment, KERNELS, Schedstat, Stat, Status};
+pub use memory::Memory;
 pub use own::{DESCRIPTORS, PROGRAM, descriptor, holds};
 
 use corewise_core::ids::PeId;
 use corewise_core::program;
 use pe_times::PeTimes;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Where the machine's own `/proc` is mounted.
 pub const ROOT: &str = "/proc";
-
-/// The bytes that are read of what a process was started with: as many as Linux permits by default, so that
-/// nothing of an honest program is cut. The kernel lets any process say that its variables fill its whole
-/// memory (`PR_SET_MM_MAP`), and copies as much as a reader takes.
-const STARTED_WITH_MAX: u64 = 2 << 20;
 
 /// A file under `/proc` could not be read, and not because the thread has ended.
 #[derive(Debug, thiserror::Error)]
@@ -151,13 +148,13 @@ impl Proc {
 
     /// Returns the variables that a process was started with, as far as that many are permitted by default.
     pub fn environment(&self, pid: u32) -> io::Result<Environment> {
-        self.beginning(&format!("{pid}/environ"), STARTED_WITH_MAX).map(Environment::new)
+        self.strings(pid, "environ", Proc::STRINGS_MAX).map(Environment::new)
     }
 
     /// Returns the arguments that a process was started with, each followed by a zero byte, as far as that
     /// many are permitted by default.
     pub fn arguments(&self, pid: u32) -> io::Result<Vec<u8>> {
-        self.beginning(&format!("{pid}/cmdline"), STARTED_WITH_MAX)
+        self.strings(pid, "cmdline", Proc::STRINGS_MAX)
     }
 
     /// Returns the name of the script or executable that a process runs, by its command line; `None` if it
@@ -165,7 +162,7 @@ impl Proc {
     pub fn program_name(&self, pid: u32) -> Option<String> {
         /// The rest of a long command line does not change the name.
         const LENGTH_MAX: u64 = 4_096;
-        program::name_of_line(&self.beginning(&format!("{pid}/cmdline"), LENGTH_MAX).ok()?)
+        program::name_of_line(&self.strings(pid, "cmdline", LENGTH_MAX).ok()?)
     }
 
     /// Returns whether a process is a fork of another one that has not executed a program since: the
@@ -203,21 +200,16 @@ impl Proc {
         self.root.join(format!("{pid}/exe"))
     }
 
-    /// Opens the memory of a process for reading and, if `write`, for writing.
-    pub fn memory(&self, pid: u32, write: bool) -> io::Result<File> {
-        OpenOptions::new().read(true).write(write).open(self.root.join(format!("{pid}/mem")))
-    }
-
     /// Returns the number that the kernel gave the program that a process executes, by chance (`AT_RANDOM`,
     /// getauxval(3)). Forks have it, too; what they execute has another one. `memory` is the process's.
-    pub fn program_number(&self, pid: u32, memory: &File) -> io::Result<u64> {
+    pub fn program_number(&self, pid: u32, memory: &Memory) -> io::Result<u64> {
         let words = std::fs::read(self.root.join(format!("{pid}/auxv")))?;
         let mut words =
             words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
         while let (Some(kind), Some(address)) = (words.next(), words.next()) {
             if kind == libc::AT_RANDOM {
                 let mut number = [0; 8];
-                memory.read_exact_at(&mut number, address)?;
+                memory.read(address, &mut number)?;
                 return Ok(u64::from_ne_bytes(number));
             }
         }
@@ -310,13 +302,6 @@ impl Proc {
     fn text(&self, file: &str) -> io::Result<String> {
         text(&self.root.join(file))
     }
-
-    /// Returns the first bytes of a file, at most so many.
-    fn beginning(&self, file: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(self.root.join(file))?.take(bytes_max).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
 }
 
 impl SchedstatFile {
@@ -402,13 +387,13 @@ mod tests {
         for file in ["environ", "cmdline"] {
             let mut file = File::create(root.path().join("7").join(file)).unwrap();
             file.write_all(b"A=1\0B=2\0").unwrap();
-            file.set_len(2 * STARTED_WITH_MAX).unwrap();
-            file.write_at(b"LATE=1\0", STARTED_WITH_MAX).unwrap();
+            file.set_len(2 * Proc::STRINGS_MAX).unwrap();
+            file.write_at(b"LATE=1\0", Proc::STRINGS_MAX).unwrap();
         }
         let proc = Proc::at(root.path());
         let environment = proc.environment(7).unwrap();
         assert_eq!((environment.get("B").as_deref(), environment.get("LATE")), (Some("2"), None));
-        assert_eq!(proc.arguments(7).unwrap().len() as u64, STARTED_WITH_MAX);
+        assert_eq!(proc.arguments(7).unwrap().len() as u64, Proc::STRINGS_MAX);
     }
 
     #[test]
