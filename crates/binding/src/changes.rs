@@ -5,12 +5,16 @@
 //! ([`super::guardian`]), which is sent what a journal cannot hold. A change that cannot be recorded, or that
 //! nothing would restore, must not be made.
 
+use super::descent::{HandedOutWeight, Source};
 use super::journal::Journal;
 use super::ledger::{Entry, Ledger};
+use super::thread_weight::WeightChange;
 use super::word::Word;
+use corewise_discovery::NewThread;
 use corewise_discovery::followed::Followed;
-use corewise_sys::task::Task;
+use corewise_sys::task::{self, Task};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -144,17 +148,55 @@ impl Changes {
         record.failure.clone().map_or(Ok(()), Err)
     }
 
+    /// Records that a thread of a process is about to get another weight: from now on threads may inherit it.
+    pub fn hand_out_weight(&self, process: Task, change: WeightChange) -> Result<(), String> {
+        let source = Source::of(process);
+        self.record(&Entry::WeightHandedOut(HandedOutWeight { source, change, since: task::now() }))
+    }
+
+    /// Returns the change of weight that a new thread has inherited and that is to be undone, if any. What
+    /// the thread has created meanwhile may soon descend from nothing else, so it is recorded, too.
+    pub fn meet_heir(&self, new: &NewThread) -> Option<WeightChange> {
+        let mut record = self.lock();
+        let ledger = record.journal.ledger();
+        if !ledger.has_handed_out_weights() {
+            return None;
+        }
+        let thread = Task::of(new.tid).ok()??;
+        let change = ledger.inherited_weight(thread, new.creator_tid)?;
+        if change == WeightChange::Idle && ledger.in_turns().any(|process| process.id == new.pid) {
+            return None;
+        }
+        let source = Source::of(Task::of(new.pid).ok()??);
+        if ledger.weights_handed_out().all(|known| (known.source, known.change) != (source, change)) {
+            record.write(&Entry::WeightHandedOut(HandedOutWeight { source, change, since: thread.start }));
+        }
+        Some(change)
+    }
+
+    /// Forgets what all processes but the living ones have handed on.
+    pub fn retain_processes(&self, living: &HashSet<u32>) {
+        let mut record = self.lock();
+        let sources = record.journal.ledger().weights_handed_out().map(|weight| weight.source);
+        let processes = sources.filter_map(|source| match source {
+            Source::Process(process) => Some(process.id),
+            Source::Corewise(_) => None,
+        });
+        let ended: HashSet<u32> = processes.filter(|pid| !living.contains(pid)).collect();
+        ended.into_iter().for_each(|pid| record.write(&Entry::Left(pid)));
+    }
+
     /// Restores the words of a new process that was forked while they were changed. Returns whether there was
     /// one.
     pub fn restore_fork(&self, pid: u32) -> bool {
         let record = self.lock();
-        let words = record.journal.ledger().words();
-        if words.is_empty() {
+        let ledger = record.journal.ledger();
+        if ledger.words().next().is_none() {
             return false;
         }
         // A process that has ended meanwhile needs nothing.
         let Ok(Some(process)) = Task::of(pid) else { return false };
-        let forked = Word::in_fork(words, process).into_iter();
+        let forked = ledger.words_in_fork(process).into_iter();
         forked.filter(|word| word.restore(None) == Ok(true)).count() > 0
     }
 }

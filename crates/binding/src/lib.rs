@@ -8,6 +8,7 @@ pub mod act_token;
 pub mod actuator;
 pub mod actuators;
 pub mod changes;
+pub mod descent;
 pub mod frequency;
 pub mod group;
 pub mod guardian;
