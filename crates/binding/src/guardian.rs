@@ -105,8 +105,7 @@ impl Guardian {
 
     /// Returns notes for the user.
     pub fn notes(&self) -> Vec<String> {
-        let failure = self.changes.failure().map(|why| format!("{why}: from then on nothing was bound"));
-        self.notes.iter().cloned().chain(failure).collect()
+        self.notes.iter().cloned().chain(self.changes.notes()).collect()
     }
 
     /// Ends the guardian and deletes the journal, after everything was restored.

@@ -12,6 +12,7 @@ use super::frequency::Lowered;
 use super::group::Slowed;
 use super::thread_weight::{Present, WeightChange};
 use super::word::Word;
+use super::words::Words;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_sys::task::Task;
@@ -89,7 +90,7 @@ pub struct Ledger {
     weighed: HashMap<u32, Weighed>,
     /// By the process that they are known by.
     weights_handed_out: HashMap<u32, Vec<HandedOutWeight>>,
-    words: Vec<Word>,
+    words: Words,
     slowed: Vec<Slowed>,
     lowered: Vec<Lowered>,
     done: bool,
@@ -143,6 +144,22 @@ impl Entry {
             Entry::Complete => "complete\n".to_owned(),
             Entry::Done => "done\n".to_owned(),
         }
+    }
+
+    /// Returns whether it is about something to be restored, and not about something that was.
+    pub fn is_change(&self) -> bool {
+        use Entry::{Bind, HandedOut, InTurns, Lowered, Slowed, Weighed, WeightHandedOut, Word};
+        matches!(
+            self,
+            Bind { .. }
+                | HandedOut { .. }
+                | InTurns(_)
+                | Lowered(_)
+                | Slowed(_)
+                | Weighed(_)
+                | WeightHandedOut(_)
+                | Word(_)
+        )
     }
 
     /// Parses a line; `None` if it is incomplete or invalid.
@@ -258,10 +275,7 @@ impl Ledger {
                 self.pinned.remove(&tid);
             }
             Entry::Pinned(thread) => drop(self.pinned.insert(thread.id, thread.start)),
-            Entry::Word(word) => match self.words.iter_mut().find(|known| known.is_same(&word)) {
-                Some(known) => known.ours.extend(word.ours),
-                None => self.words.push(word),
-            },
+            Entry::Word(word) => self.words.note(word),
             Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
             Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
             Entry::Weighed(weighed) => drop(self.weighed.insert(weighed.thread.id, weighed)),
@@ -345,14 +359,13 @@ impl Ledger {
     }
 
     /// Returns the words that were written to.
-    pub fn words(&self) -> impl Iterator<Item = &Word> {
-        self.words.iter()
+    pub fn words(&self) -> &Words {
+        &self.words
     }
 
-    /// Returns the words with values of ours of a process that was forked from a changed one
-    /// ([`Word::in_fork`]).
-    pub fn words_in_fork(&self, fork: Task) -> Vec<Word> {
-        Word::in_fork(&self.words, fork)
+    /// Drops the words that no living process can have.
+    pub fn drop_outlived_words(&mut self) {
+        self.words.drop_outlived();
     }
 
     /// Returns the processes whose threads take turns.
@@ -449,8 +462,8 @@ mod tests {
         let library = Region { start: 0x7f00_1234_5000, offset: 0x3000, device: (253, 1), inode: 77 };
         let mapping = Region { start: 0x7f00_1238_0000, offset: 0, device: (0, 0), inode: 0 };
         let (process, ours) = (task(process), ours.iter().copied().collect());
-        let (program, address) = (u64::MAX, 0x7f00_1238_0008);
-        Word { process, program, address, width: 8, own: 300_123, ours, library, mapping }
+        let (program, stack, address) = (u64::MAX, 0x7ff0, 0x7f00_1238_0008);
+        Word { process, program, stack, address, width: 8, own: 300_123, ours, library, mapping }
     }
 
     fn parse(lines: &str) -> Ledger {
@@ -505,9 +518,9 @@ mod tests {
             "member x@1",
             "done 1",
             "nonsense",
-            "word 7@1 1f 8 8 5 0+0@0:0:0 0+0@0:0:0",
-            "word 7@1 1f 8 16 5 0+0@0:0:0 0+0@0:0:0 6",
-            "word 7@1 1f 8 8 5 0+0@0:0:0 0+0@0:0 6",
+            "word 7@1 1f 7f 8 8 5 0+0@0:0:0 0+0@0:0:0",
+            "word 7@1 1f 7f 8 16 5 0+0@0:0:0 0+0@0:0:0 6",
+            "word 7@1 1f 7f 8 8 5 0+0@0:0:0 0+0@0:0 6",
         ] {
             assert_eq!(Entry::parse(cut), None, "{cut}");
         }
@@ -517,7 +530,7 @@ mod tests {
     fn a_journal_that_is_written_anew_counts_once_it_is_complete() {
         let before: String = entries().iter().map(Entry::to_line).collect();
         let ledger = parse(&before);
-        assert_eq!(ledger.words().collect::<Vec<_>>(), [&word(7, &[50, 200, 300])]);
+        assert_eq!(ledger.words().iter().collect::<Vec<_>>(), [&word(7, &[50, 200, 300])]);
         let anew = ledger.to_lines();
         assert_eq!(parse(&anew), ledger);
         let mut later = ledger.clone();

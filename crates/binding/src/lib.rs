@@ -28,3 +28,4 @@ pub mod thread_weight;
 pub mod turns;
 pub mod weights;
 pub mod word;
+pub mod words;

@@ -4,10 +4,11 @@
 //! have inherited the narrow mask without being in the journal; and a mask that somebody else has set since
 //! must be kept. Approach: each bound thread is restored if its mask is still the one we set. Then every
 //! thread of the run ([`super::members`]) that has a mask we handed out, and did not set it itself, is
-//! restored as well. So is every thread with a weight or a policy that was handed out before it was created to a
-//! process that it descends from ([`super::descent`]), and every process with a word of a changed program that
-//! it was forked from ([`Word::in_fork`]). This is repeated until passes find nothing to restore: then all
-//! that live were seen as they should be, and later threads and processes descend from these.
+//! restored as well. So is every thread with a weight or a policy that was handed out, before it was
+//! created, to a process that it descends from ([`super::descent`]), and every process with a word of a
+//! changed program that it was forked from ([`super::words`]). This is repeated until passes find nothing to
+//! restore: then all that live were seen as they should be, and later threads and processes descend from
+//! these.
 //!
 //! Words come last: a hostile program can delay those who read its memory for ever, and must not keep others
 //! from their masks.
@@ -26,8 +27,8 @@
 //! many passes a chain of processes is assumed to have been caught. A thread that pins itself to exactly the
 //! PEs we had given to its creator, within two intervals before the end, is mistaken for one that inherited
 //! them; so is one that has made itself `SCHED_IDLE`, or has set a nice level, as its process or one that it
-//! descends from was given. What the daemon's watched programs have left behind as orphans keeps a weight that
-//! it has inherited and was not met with.
+//! descends from was given. Orphans that corewise has not started keep a weight that they have inherited and
+//! were not met with.
 
 use super::act_token::ActToken;
 use super::frequency;
@@ -152,7 +153,7 @@ fn restore_members(
 /// Restores what stands in the memory of programs. Call it last: a program can delay it for ever.
 pub fn restore_words(ledger: &Ledger, memories: &Memories, within: Duration) -> io::Result<Remains> {
     let _first = sched_policy::run_first();
-    if ledger.is_settled() || ledger.words().next().is_none() {
+    if ledger.is_settled() || ledger.words().is_empty() {
         return Ok(Remains::default());
     }
     let mut given = HashMap::new();
@@ -374,8 +375,8 @@ impl Look<'_> {
 /// One pass over the words that were written to, and those of processes that were forked meanwhile.
 fn look_at_words(ledger: &Ledger, memories: &Memories, given: &mut Given) -> Seen {
     let mut result = Seen::default();
-    let Some(since) = ledger.words().map(|word| word.process.start).min() else { return result };
-    for word in ledger.words() {
+    let Some(since) = ledger.words().iter().map(|word| word.process.start).min() else { return result };
+    for word in ledger.words().iter() {
         take_restored(word, word.restore(memories.of(word.process)), given, &mut result);
     }
     // What cannot be listed or read has ended, or is somebody else's.
@@ -383,7 +384,7 @@ fn look_at_words(ledger: &Ledger, memories: &Memories, given: &mut Given) -> See
     let processes =
         pids.filter_map(|pid| Task::of(pid).ok().flatten()).filter(|process| process.start >= since);
     for process in processes {
-        for word in ledger.words_in_fork(process) {
+        for word in ledger.words().in_fork(process) {
             take_restored(&word, word.restore(None), given, &mut result);
         }
     }

@@ -233,14 +233,20 @@ const HIDING: &str = r#"
         while (read(fuse, bytes, sizeof bytes) > 0) {
             struct {
                 struct fuse_out_header head;
-                union { struct fuse_init_out init; struct fuse_attr_out attr; struct fuse_open_out open; char page[4096]; };
+                union {
+                    struct fuse_init_out init;
+                    struct fuse_attr_out attr;
+                    struct fuse_open_out open;
+                    char page[4096];
+                };
             } answer = {.head = {.unique = request->unique}};
             size_t length = 0;
             if (request->opcode == FUSE_INIT) {
                 answer.init = (struct fuse_init_out){.major = 7, .minor = 31, .max_write = 4096};
                 length = sizeof answer.init;
             } else if (request->opcode == FUSE_GETATTR) {
-                answer.attr.attr = (struct fuse_attr){.ino = 1, .size = 8192, .mode = S_IFREG | 0666, .nlink = 1};
+                answer.attr.attr =
+                    (struct fuse_attr){.ino = 1, .size = 8192, .mode = S_IFREG | 0666, .nlink = 1};
                 length = sizeof answer.attr;
             } else if (request->opcode == FUSE_OPEN) {
                 length = sizeof answer.open;
