@@ -2,9 +2,9 @@
 //!
 //! Each change goes to the actuator that carries out its kind; one that none carries out is
 //! [`OutcomeKind::Unsupported`]. They share the record of changes, and with it the guardian. At the end
-//! everything is given back in a fixed order: first the waits of programs, then turns, then whatever the
-//! record has, with what threads have inherited of it ([`crate::restore`]); and only then the guardian is
-//! dismissed.
+//! everything is given back in a fixed order: first turns, then whatever the record has of threads, with what
+//! others have inherited of it ([`crate::restore`]), and the waits of programs last, as a hostile program can
+//! delay those who read its memory; only then the guardian is dismissed.
 //!
 //! Another actuator is one more line in [`Actuators::begin`].
 
@@ -13,8 +13,7 @@ use super::actuator::Actuator;
 use super::guardian::Guardian;
 use super::ledger::Entry;
 use super::masks::Masks;
-use super::members::ByParentage;
-use super::restore::{Remains, restore};
+use super::restore::{Remains, restore_threads, restore_words};
 use super::runtimes::Runtimes;
 use super::thread_weight;
 use super::turns::Turns;
@@ -201,37 +200,44 @@ impl Actuators {
     /// Restores everything, and only observes from then on. What cannot be restored is left to the guardian
     /// and the next corewise.
     pub fn give_back(&mut self) {
+        let mut acting = self.acting.take();
+        let restored = acting.as_mut().map(Acting::restore_threads);
         self.runtimes.iter_mut().for_each(Runtimes::give_back);
-        if let Some(mut acting) = self.acting.take() {
-            acting.actuators.iter_mut().for_each(|actuator| actuator.give_back());
-            // Inherited masks are given back in time until the end of this.
-            acting.restore();
+        if let (Some(acting), Some(restored)) = (acting, restored) {
+            acting.restore_words(restored);
         }
+        // Inherited masks are given back in time until now.
         self.masks.give_back();
     }
 }
 
 impl Acting {
-    fn restore(mut self) {
+    fn restore_threads(&mut self) -> io::Result<Remains> {
+        self.actuators.iter_mut().for_each(|actuator| actuator.give_back());
+        let ledger = self.guardian.changes().ledger();
+        let within = self.within();
+        restore_threads(&ledger, &ActToken::mint(), self.followed.as_mut(), within)
+    }
+
+    /// Restores the words of programs, and lets the guardian go if nothing remains.
+    fn restore_words(self, threads: io::Result<Remains>) {
         let changes = self.guardian.changes();
-        let is_guarded = changes.guardian_is_there();
-        let within = if is_guarded { WITHIN } else { WITHIN_ALONE };
-        let (ledger, memories, token) = (changes.ledger(), Memories::default(), ActToken::mint());
-        if let Some(followed) = &mut self.followed {
-            // The search by parents covers what this misses.
-            let _ = restore(&ledger, &token, followed, &memories, within);
-        }
-        let mut by_parentage = ByParentage::new(ledger.members());
-        let remains = match restore(&ledger, &token, &mut by_parentage, &memories, within) {
+        let words = restore_words(&changes.ledger(), &Memories::default(), self.within());
+        let remains = match threads.and_then(|threads| Ok(threads.with(words?))) {
             Ok(remains) if remains == Remains::default() => return self.guardian.dismiss(),
             Ok(remains) => remains.to_string(),
             Err(error) => error.to_string(),
         };
         // Otherwise it sees the socket close and continues.
-        if !is_guarded {
+        if !changes.guardian_is_there() {
             // Standard error may be closed.
             let _ = writeln!(io::stderr(), "corewise: not everything could be restored: {remains}");
         }
+    }
+
+    /// How long restoring may take.
+    fn within(&self) -> Duration {
+        if self.guardian.changes().guardian_is_there() { WITHIN } else { WITHIN_ALONE }
     }
 }
 

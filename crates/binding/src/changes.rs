@@ -5,13 +5,17 @@
 //! ([`super::guardian`]), which is sent what a journal cannot hold. A change that cannot be recorded, or that
 //! nothing would restore, must not be made.
 
+use super::descent::{HandedOutWeight, Source};
 use super::journal::Journal;
 use super::ledger::{Entry, Ledger};
+use super::thread_weight::WeightChange;
 use super::word::Word;
+use corewise_discovery::NewThread;
 use corewise_discovery::followed::Followed;
 use corewise_sys::proc::Memory;
-use corewise_sys::task::Task;
+use corewise_sys::task::{self, Task};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use std::collections::HashSet;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -31,7 +35,17 @@ struct Record {
     is_there: bool,
     /// The process whose memory was handed over last, with the number of its program.
     handed_over: Option<(Task, u64)>,
+    /// How many words there may be before it is looked which are outlived.
+    words_max: usize,
+    /// Whether a change was refused because the journal was full.
+    was_full: bool,
 }
+
+/// How many words are too few to look which are outlived.
+const WORDS_MIN: usize = 64;
+
+/// Why nothing more is changed for now.
+const FULL: &str = "the journal of changes is full";
 
 /// What the guardian is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +62,9 @@ impl Changes {
     /// Begins the record of a run, with its guardian and the socket to it.
     pub(crate) fn new(guardian: Task, socket: OwnedFd, journal: Journal) -> Changes {
         let is_there = true;
-        let record = Record { guardian, socket, journal, failure: None, is_there, handed_over: None };
+        let (failure, handed_over, words_max, was_full) = (None, None, WORDS_MIN, false);
+        let record =
+            Record { guardian, socket, journal, failure, is_there, handed_over, words_max, was_full };
         Changes(Arc::new(Mutex::new(record)))
     }
 
@@ -64,9 +80,7 @@ impl Changes {
     /// Records a change that is about to be made; says why that is not possible, and it must not be made
     /// then.
     pub fn record(&self, entry: &Entry) -> Result<(), String> {
-        let mut record = self.lock();
-        record.write(entry);
-        record.failure.clone().map_or(Ok(()), Err)
+        self.lock().record(entry)
     }
 
     /// Returns everything that was changed.
@@ -82,6 +96,14 @@ impl Changes {
     /// Returns why nothing may be changed any more, if so.
     pub fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
+    }
+
+    /// Returns notes for the user.
+    pub fn notes(&self) -> Vec<String> {
+        let record = self.lock();
+        let failure = record.failure.iter().map(|why| format!("{why}: from then on nothing was bound"));
+        let full = record.was_full.then(|| format!("{FULL}: at times nothing more was changed"));
+        failure.chain(full).collect()
     }
 
     /// Checks that the guardian process exists and is not stopped; returns whether it was running so far.
@@ -140,28 +162,92 @@ impl Changes {
             let _ = record.send(Message::Memory(word.process), &memory.descriptors());
             record.handed_over = Some(program);
         }
-        record.write(&Entry::Word(word.clone()));
-        record.failure.clone().map_or(Ok(()), Err)
+        record.drop_outlived_words();
+        record.record(&Entry::Word(word.clone()))
+    }
+
+    /// Records that a thread of a process is about to get another weight: from now on threads may inherit it.
+    pub fn hand_out_weight(&self, process: Task, change: WeightChange) -> Result<(), String> {
+        let source = Source::of(process);
+        self.record(&Entry::WeightHandedOut(HandedOutWeight { source, change, since: task::now() }))
+    }
+
+    /// Returns the change of weight that a new thread has inherited and that is to be undone, if any. What
+    /// the thread has created meanwhile may soon descend from nothing else, so it is recorded, too.
+    pub fn meet_heir(&self, new: &NewThread) -> Option<WeightChange> {
+        let mut record = self.lock();
+        let ledger = record.journal.ledger();
+        if !ledger.has_handed_out_weights() {
+            return None;
+        }
+        let thread = Task::of(new.tid).ok()??;
+        let change = ledger.inherited_weight(thread, new.creator_tid)?;
+        if change == WeightChange::Idle && ledger.in_turns().any(|process| process.id == new.pid) {
+            return None;
+        }
+        let source = Source::of(Task::of(new.pid).ok()??);
+        if ledger.weights_handed_out().all(|known| (known.source, known.change) != (source, change)) {
+            // Without it, what it has created may keep the weight.
+            let since = thread.start;
+            let _ = record.record(&Entry::WeightHandedOut(HandedOutWeight { source, change, since }));
+        }
+        Some(change)
+    }
+
+    /// Forgets what all processes but the living ones have handed on.
+    pub fn retain_processes(&self, living: &HashSet<u32>) {
+        let mut record = self.lock();
+        let sources = record.journal.ledger().weights_handed_out().map(|weight| weight.source);
+        let processes = sources.filter_map(|source| match source {
+            Source::Process(process) => Some(process.id),
+            Source::Corewise(_) => None,
+        });
+        let ended: HashSet<u32> = processes.filter(|pid| !living.contains(pid)).collect();
+        ended.into_iter().for_each(|pid| record.write(&Entry::Left(pid)));
     }
 
     /// Restores the words of a new process that was forked while they were changed. Returns whether there was
     /// one.
     pub fn restore_fork(&self, pid: u32) -> bool {
         let record = self.lock();
-        let words = record.journal.ledger().words();
-        if words.is_empty() {
+        let ledger = record.journal.ledger();
+        if ledger.words().is_empty() {
             return false;
         }
         // A process that has ended meanwhile needs nothing.
         let Ok(Some(process)) = Task::of(pid) else { return false };
-        let forked = Word::in_fork(words, process).into_iter();
+        let forked = ledger.words().in_fork(process).into_iter();
         forked.filter(|word| word.restore(None) == Ok(true)).count() > 0
     }
 }
 
 impl Record {
+    fn record(&mut self, entry: &Entry) -> Result<(), String> {
+        if entry.is_change() && self.journal.is_full() {
+            self.was_full = true;
+            return Err(FULL.to_owned());
+        }
+        self.write(entry);
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Looks which words are outlived whenever there are twice as many as were left the last time.
+    fn drop_outlived_words(&mut self) {
+        if self.journal.ledger().words().len() < self.words_max {
+            return;
+        }
+        let dropped = self.journal.drop_outlived_words();
+        self.take_written(dropped);
+        self.words_max = WORDS_MIN.max(2 * self.journal.ledger().words().len());
+    }
+
     fn write(&mut self, entry: &Entry) {
-        if let Err(error) = self.journal.write(entry) {
+        let written = self.journal.write(entry);
+        self.take_written(written);
+    }
+
+    fn take_written(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
             let path = self.journal.path().unwrap_or(Path::new("the journal of changes")).display();
             self.failure.get_or_insert(format!("cannot write {path}: {error}"));
         }
@@ -206,5 +292,67 @@ impl Message {
             Some(("turns", are_taken)) => are_taken.parse().ok().map(Message::Turns),
             Some(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::guardian::Guardian;
+    use super::super::journal;
+    use super::super::word::Region;
+    use super::*;
+    use corewise_core::cpuset::CpuSet;
+    use corewise_sys::proc::Proc;
+    use std::collections::BTreeSet;
+    use std::os::fd::AsFd;
+
+    /// A hostile user may start one process after the other.
+    #[test]
+    fn words_of_processes_that_have_ended_do_not_add_up() {
+        let changes = Guardian::idle().changes();
+        let region = Region { start: 4096, offset: 0, device: (8, 1), inode: 77 };
+        let memory = Proc::own().memory(std::process::id(), false).unwrap();
+        for number in 0..10 * WORDS_MIN as u64 {
+            let word = Word {
+                process: Task { id: u32::MAX / 2, start: number },
+                program: number,
+                stack: 4096,
+                address: 8192,
+                width: 8,
+                own: 300_000,
+                ours: BTreeSet::from([200]),
+                library: region,
+                mapping: region,
+            };
+            changes.record_word(&word, &memory).unwrap();
+            let ledger = changes.ledger();
+            assert!(ledger.words().iter().any(|known| known.is_same(&word)));
+            assert!(ledger.words().len() <= WORDS_MIN);
+        }
+        let written = journal::read(changes.lock().journal.descriptor().unwrap().as_fd()).unwrap();
+        assert_eq!((&written.ledger, written.damage), (&changes.ledger(), None));
+    }
+
+    #[test]
+    fn what_is_changed_never_grows_the_journal_beyond_what_can_be_read() {
+        let changes = Guardian::idle().changes();
+        let mask: CpuSet = (0..2048).map(|pe| corewise_core::ids::PeId(2 * pe)).collect();
+        let bind = |id| Entry::Bind {
+            thread: Task { id, start: 7 },
+            original: mask.clone(),
+            ours: CpuSet::single(corewise_core::ids::PeId(1)),
+        };
+        let full = (0..).find(|id| changes.record(&bind(*id)).is_err()).unwrap();
+        assert_eq!((changes.failure(), changes.notes().len()), (None, 1), "{:?}", changes.notes());
+        let content = || {
+            let file = changes.lock().journal.descriptor().unwrap();
+            journal::read(file.as_fd()).unwrap()
+        };
+        assert_eq!((content().ledger.all_bound().count(), content().damage), (full as usize, None));
+        for id in (0..full).cycle().take(20_000) {
+            changes.record(&Entry::Free(id)).unwrap();
+        }
+        assert_eq!(content().ledger.all_bound().count(), 0);
+        changes.record(&bind(0)).unwrap();
     }
 }

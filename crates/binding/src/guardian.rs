@@ -17,8 +17,6 @@
 use super::act_token::ActToken;
 use super::changes::{Changes, Message};
 use super::journal::{self, Journal};
-use super::ledger::Ledger;
-use super::members::{ByParentage, Members};
 use super::restore::{Remains, make_all_normal, restore};
 use super::sched_policy;
 use super::word::Memories;
@@ -108,8 +106,7 @@ impl Guardian {
 
     /// Returns notes for the user.
     pub fn notes(&self) -> Vec<String> {
-        let failure = self.changes.failure().map(|why| format!("{why}: from then on nothing was bound"));
-        self.notes.iter().cloned().chain(failure).collect()
+        self.notes.iter().cloned().chain(self.changes.notes()).collect()
     }
 
     /// Ends the guardian and deletes the journal, after everything was restored.
@@ -136,9 +133,9 @@ fn serve(corewise: Task, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
     // It sleeps until it is needed, and must then run at once.
     let _first = sched_policy::run_first();
     nix::unistd::write(io::stdin().as_fd(), b"!")?;
-    let (followed, memories) = wait(corewise)?;
+    let (mut followed, memories) = wait(corewise)?;
     let ledger = journal::read(io::stdout().as_fd())?.ledger;
-    let remains = give_back(&ledger, followed, &memories)?;
+    let remains = restore(&ledger, &ActToken::mint(), followed.as_mut(), &memories, WITHIN)?;
     if remains == Remains::default() {
         return journal.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
     }
@@ -149,16 +146,6 @@ fn serve(corewise: Task, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
 
 fn not_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-fn give_back(ledger: &Ledger, followed: Option<Followed>, memories: &Memories) -> io::Result<Remains> {
-    let token = ActToken::mint();
-    if let Some(mut followed) = followed {
-        // Processes that the kernel cannot list are found by their parents, which is the second search in any
-        // case.
-        let _ = restore(ledger, &token, &mut followed as &mut dyn Members, memories, WITHIN);
-    }
-    restore(ledger, &token, &mut ByParentage::new(ledger.members()), memories, WITHIN)
 }
 
 /// Waits for the end of corewise, which has the other end of standard input. Returns what was handed over.

@@ -6,7 +6,8 @@
 //! can enter and that does not survive a reboot: if the guardian is dead, too, the next corewise of the same
 //! user reads it ([`crate::recovery`]). Its name identifies the run: boot, namespace of process IDs, process
 //! and start. A journal that has grown is rewritten at its end, and the space before is released, so that its
-//! size depends on what is changed, not on the duration of the run.
+//! size depends on what is changed, not on the duration of the run. If that is too much to be read again,
+//! nothing more is changed.
 //!
 //! A journal that somebody has emptied, cut or overwritten is known by its beginning and its lines
 //! ([`Damage`]): what is left of it is restored, and a message says what may have stayed changed. Limits:
@@ -33,6 +34,10 @@ const GROWTH: u64 = 1 << 16;
 /// The maximum size of a journal; larger files are not journals.
 const SIZE_MAX: u64 = 1 << 26;
 
+/// The size at which nothing more is changed, so that the journal can always be read: between two times that
+/// it is rewritten it may double, and both forms are there for a moment.
+const FULL: u64 = SIZE_MAX / 8;
+
 /// The first line of a journal.
 pub(crate) const HEAD: &str = "journal of changes";
 
@@ -53,6 +58,10 @@ pub struct Journal {
 struct Lines {
     file: File,
     length: u64,
+    /// Where its content begins: what was before is released.
+    begin: u64,
+    /// Whether it was full when it was last rewritten.
+    is_full: bool,
     /// The length at which it is rewritten.
     length_max: u64,
 }
@@ -90,7 +99,7 @@ impl Journal {
     fn new(named: Option<(File, PathBuf)>) -> io::Result<Journal> {
         let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
         let begin = |file| {
-            let mut lines = Lines { file, length: 0, length_max: GROWTH };
+            let mut lines = Lines { file, length: 0, begin: 0, is_full: false, length_max: GROWTH };
             lines.append(&format!("{HEAD}\n"), limit).map(|()| lines)
         };
         let memory = begin(memfd_create(c"corewise", MFdFlags::MFD_CLOEXEC)?.into())?;
@@ -117,11 +126,22 @@ impl Journal {
     pub fn write(&mut self, entry: &Entry) -> io::Result<()> {
         self.ledger.note(entry.clone());
         let line = entry.to_line();
-        let named = self.named.as_mut().map(|(lines, _)| lines);
-        [&mut self.memory]
-            .into_iter()
-            .chain(named)
-            .try_for_each(|lines| lines.write(&line, &self.ledger, self.limit))
+        let Journal { ledger, memory, named, limit } = self;
+        let mut all = std::iter::once(memory).chain(named.as_mut().map(|(lines, _)| lines));
+        all.try_for_each(|lines| lines.write(&line, ledger, *limit))
+    }
+
+    /// Drops the words that no living process can have.
+    pub fn drop_outlived_words(&mut self) -> io::Result<()> {
+        self.ledger.drop_outlived_words();
+        let Journal { ledger, memory, named, limit } = self;
+        let mut all = std::iter::once(memory).chain(named.as_mut().map(|(lines, _)| lines));
+        all.try_for_each(|lines| lines.rewrite(ledger, *limit))
+    }
+
+    /// Returns whether no further change may be written.
+    pub fn is_full(&self) -> bool {
+        self.memory.is_full || self.named.as_ref().is_some_and(|(lines, _)| lines.is_full)
     }
 
     /// Deletes the file with a name, after everything was restored.
@@ -135,14 +155,21 @@ impl Lines {
     /// Writes the line of an entry that the ledger has already.
     fn write(&mut self, line: &str, ledger: &Ledger, limit: u64) -> io::Result<()> {
         self.append(line, limit)?;
-        if self.length > self.length_max {
-            let outdated = self.length;
-            self.append(&ledger.to_lines(), limit)?;
-            self.length_max = self.length + (self.length - outdated).max(GROWTH);
-            // If the file system does not support this, the file grows.
-            let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            let _ = fallocate(&self.file, punch, 0, outdated as i64);
+        if self.length > self.length_max { self.rewrite(ledger, limit) } else { Ok(()) }
+    }
+
+    fn rewrite(&mut self, ledger: &Ledger, limit: u64) -> io::Result<()> {
+        let outdated = self.length;
+        self.append(&ledger.to_lines(), limit)?;
+        // If the file system does not support this, the file grows.
+        let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        if fallocate(&self.file, punch, 0, outdated as i64).is_ok() {
+            self.begin = outdated;
         }
+        let size = self.length - self.begin;
+        self.is_full = size > FULL;
+        // As long as it is full, it is looked soon whether it is not any more.
+        self.length_max = self.length + if self.is_full { GROWTH } else { size.max(GROWTH) };
         Ok(())
     }
 

@@ -2,15 +2,17 @@
 //!
 //! It contains each bound thread with its original mask and ours, the processes that were followed, every
 //! mask and weight that was ever handed out, each thread with another weight, every word of a program that
-//! was written to, since when programs have taken turns, and every clock that was limited: everything that
+//! was written to, which programs take turns, and every clock that was limited: everything that
 //! [`super::restore`] needs. Entries have a line format for storage in a file ([`super::journal`]). Limit: a
 //! thread that inherited a mask which we gave to two threads with different original masks gets the PEs of
 //! both.
 
+use super::descent::{self, HandedOutWeight, Source};
 use super::frequency::Lowered;
 use super::group::Slowed;
-use super::thread_weight::WeightChange;
+use super::thread_weight::{Present, WeightChange};
 use super::word::Word;
+use super::words::Words;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_sys::task::Task;
@@ -50,9 +52,6 @@ pub enum Entry {
     Pinned(Task),
     /// A word of a program is about to be written to.
     Word(Word),
-    /// Programs take turns from this time on (in units of start times): threads that are created from now on
-    /// may inherit `SCHED_IDLE`.
-    TurnsSince(u64),
     /// The threads of a process are about to take turns: some may be `SCHED_IDLE` at times.
     InTurns(Task),
     /// The threads of a process do not take turns any more.
@@ -88,10 +87,10 @@ pub struct Ledger {
     handed_out: HashMap<CpuSet, CpuSet>,
     /// Processes whose threads take turns, with their start times.
     in_turns: HashMap<u32, u64>,
-    turns_since: Option<u64>,
     weighed: HashMap<u32, Weighed>,
-    weights_handed_out: Vec<HandedOutWeight>,
-    words: Vec<Word>,
+    /// By the process that they are known by.
+    weights_handed_out: HashMap<u32, Vec<HandedOutWeight>>,
+    words: Words,
     slowed: Vec<Slowed>,
     lowered: Vec<Lowered>,
     done: bool,
@@ -104,15 +103,6 @@ pub struct Weighed {
     pub thread: Task,
     /// How its weight was changed.
     pub change: WeightChange,
-}
-
-/// A weight that threads may have inherited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandedOutWeight {
-    /// How the weight of a thread was changed.
-    pub change: WeightChange,
-    /// When that was first done, in units of start times.
-    pub since: u64,
 }
 
 /// A bound thread.
@@ -139,13 +129,12 @@ impl Entry {
             Entry::Forget(tid) => format!("forget {tid}\n"),
             Entry::Pinned(thread) => format!("pinned {thread}\n"),
             Entry::Word(word) => format!("word {word}\n"),
-            Entry::TurnsSince(time) => format!("turns_since {time}\n"),
             Entry::InTurns(process) => format!("in_turns {process}\n"),
             Entry::NoTurns(pid) => format!("no_turns {pid}\n"),
             Entry::Weighed(Weighed { thread, change }) => format!("weighed {thread} {change}\n"),
             Entry::OwnWeight(tid) => format!("own_weight {tid}\n"),
-            Entry::WeightHandedOut(HandedOutWeight { change, since }) => {
-                format!("weight_handed_out {since} {change}\n")
+            Entry::WeightHandedOut(HandedOutWeight { source, change, since }) => {
+                format!("weight_handed_out {since} {source} {change}\n")
             }
             Entry::Slowed(slowed) => format!("slowed {slowed}\n"),
             Entry::Lowered(Lowered { pe, original_khz, ours_khz }) => {
@@ -155,6 +144,22 @@ impl Entry {
             Entry::Complete => "complete\n".to_owned(),
             Entry::Done => "done\n".to_owned(),
         }
+    }
+
+    /// Returns whether it is about something to be restored, and not about something that was.
+    pub fn is_change(&self) -> bool {
+        use Entry::{Bind, HandedOut, InTurns, Lowered, Slowed, Weighed, WeightHandedOut, Word};
+        matches!(
+            self,
+            Bind { .. }
+                | HandedOut { .. }
+                | InTurns(_)
+                | Lowered(_)
+                | Slowed(_)
+                | Weighed(_)
+                | WeightHandedOut(_)
+                | Word(_)
+        )
     }
 
     /// Parses a line; `None` if it is incomplete or invalid.
@@ -176,7 +181,6 @@ impl Entry {
             "forget" => Entry::Forget(words.next()?.parse().ok()?),
             "pinned" => Entry::Pinned(words.next()?.parse().ok()?),
             "word" => Entry::Word(Word::parse(&mut words)?),
-            "turns_since" => Entry::TurnsSince(words.next()?.parse().ok()?),
             "in_turns" => Entry::InTurns(words.next()?.parse().ok()?),
             "no_turns" => Entry::NoTurns(words.next()?.parse().ok()?),
             "weighed" => Entry::Weighed(Weighed {
@@ -186,6 +190,7 @@ impl Entry {
             "own_weight" => Entry::OwnWeight(words.next()?.parse().ok()?),
             "weight_handed_out" => Entry::WeightHandedOut(HandedOutWeight {
                 since: words.next()?.parse().ok()?,
+                source: Source::parse(&mut words)?,
                 change: WeightChange::parse(&mut words)?,
             }),
             "slowed" => Entry::Slowed(Slowed::parse(&mut words)?),
@@ -236,10 +241,9 @@ impl Ledger {
             .chain(self.bound.values().map(bind))
             .chain(self.handed_out.iter().map(handed_out))
             .chain(self.words.iter().cloned().map(Entry::Word))
-            .chain(self.turns_since.map(Entry::TurnsSince))
             .chain(self.in_turns.iter().map(task).map(Entry::InTurns))
             .chain(self.weighed.values().copied().map(Entry::Weighed))
-            .chain(self.weights_handed_out.iter().copied().map(Entry::WeightHandedOut))
+            .chain(self.weights_handed_out.values().flatten().copied().map(Entry::WeightHandedOut))
             .chain(self.slowed.iter().cloned().map(Entry::Slowed))
             .chain(self.lowered.iter().copied().map(Entry::Lowered))
             .chain(self.done.then_some(Entry::Done))
@@ -253,7 +257,11 @@ impl Ledger {
         match entry {
             Entry::Guardian(process) => self.guardian = Some(process),
             Entry::Member(process) => drop(self.members.insert(process.id, process.start)),
-            Entry::Left(pid) => drop(self.members.remove(&pid)),
+            Entry::Left(pid) => {
+                self.members.remove(&pid);
+                // What descends from it cannot be known any more.
+                self.weights_handed_out.remove(&pid);
+            }
             Entry::Bind { thread, original, ours } => {
                 // If bound again, the mask to restore is the one from before the first time.
                 let original = self.bound(thread).map_or(original, |bound| bound.original.clone());
@@ -267,11 +275,7 @@ impl Ledger {
                 self.pinned.remove(&tid);
             }
             Entry::Pinned(thread) => drop(self.pinned.insert(thread.id, thread.start)),
-            Entry::Word(word) => match self.words.iter_mut().find(|known| known.is_same(&word)) {
-                Some(known) => known.ours.extend(word.ours),
-                None => self.words.push(word),
-            },
-            Entry::TurnsSince(time) => drop(self.turns_since.get_or_insert(time)),
+            Entry::Word(word) => self.words.note(word),
             Entry::InTurns(process) => drop(self.in_turns.insert(process.id, process.start)),
             Entry::NoTurns(pid) => drop(self.in_turns.remove(&pid)),
             Entry::Weighed(weighed) => drop(self.weighed.insert(weighed.thread.id, weighed)),
@@ -292,7 +296,10 @@ impl Ledger {
 
     fn hand_out_weight(&mut self, weight: HandedOutWeight) {
         use WeightChange::{Idle, Nice};
-        for known in &mut self.weights_handed_out {
+        let all = self.weights_handed_out.entry(weight.source.process().id).or_default();
+        // Its number may have been another's.
+        all.retain(|known| known.source == weight.source);
+        for known in all.iter_mut() {
             match (&mut known.change, weight.change) {
                 (Nice { original, ours }, Nice { original: other, ours: same }) if *ours == same => {
                     // A level that is too low can be raised by its user, but not the other way round.
@@ -303,7 +310,7 @@ impl Ledger {
                 _ => {}
             }
         }
-        self.weights_handed_out.push(weight);
+        all.push(weight);
     }
 
     /// Returns the guardian.
@@ -352,13 +359,13 @@ impl Ledger {
     }
 
     /// Returns the words that were written to.
-    pub fn words(&self) -> &[Word] {
+    pub fn words(&self) -> &Words {
         &self.words
     }
 
-    /// Returns since when programs have taken turns, in units of start times.
-    pub fn turns_since(&self) -> Option<u64> {
-        self.turns_since
+    /// Drops the words that no living process can have.
+    pub fn drop_outlived_words(&mut self) {
+        self.words.drop_outlived();
     }
 
     /// Returns the processes whose threads take turns.
@@ -381,14 +388,28 @@ impl Ledger {
         !self.weights_handed_out.is_empty()
     }
 
-    /// Returns the change of weight that a thread must have inherited: it is in force, was first made before
-    /// the thread was created, and is not the thread's own.
-    pub fn inherited_weight(&self, thread: Task) -> Option<WeightChange> {
-        let is_inherited = |weight: &&HandedOutWeight| {
-            thread.start >= weight.since && weight.change.is_in_force(thread.id) == Ok(true)
-        };
-        let inherited = self.weights_handed_out.iter().find(is_inherited)?;
-        self.weighed(thread).is_none().then_some(inherited.change)
+    /// Returns every weight that was handed out.
+    pub fn weights_handed_out(&self) -> impl Iterator<Item = &HandedOutWeight> {
+        self.weights_handed_out.values().flatten()
+    }
+
+    /// Returns the weights that a thread may have inherited as far as it shows: they are in force, were first
+    /// given before it was created, and are not its own.
+    pub fn like_inherited(&self, thread: Task) -> Vec<HandedOutWeight> {
+        if !self.has_handed_out_weights() || self.weighed(thread).is_some() {
+            return Vec::new();
+        }
+        let Ok(present) = Present::of(thread.id) else { return Vec::new() };
+        let is_like =
+            |weight: &&HandedOutWeight| thread.start >= weight.since && weight.change.is_in_force_at(present);
+        self.weights_handed_out().filter(is_like).copied().collect()
+    }
+
+    /// Returns the change of weight that a thread has inherited. `creator` is the thread that has created it,
+    /// if that is known.
+    pub fn inherited_weight(&self, thread: Task, creator: Option<u32>) -> Option<WeightChange> {
+        let like = self.like_inherited(thread);
+        if like.is_empty() { None } else { Some(descent::nearest(&like, thread, creator)?.change) }
     }
 
     /// Returns the groups whose part may have been changed.
@@ -409,9 +430,14 @@ impl Ledger {
 
     /// Returns whether there may be changes that descendants have inherited.
     pub fn may_be_inherited(&self) -> bool {
+        !self.words.is_empty() || self.threads_may_have_inherited()
+    }
+
+    /// Returns whether there may be changes of threads that others have inherited.
+    pub fn threads_may_have_inherited(&self) -> bool {
         !self.handed_out.is_empty()
-            || self.turns_since.is_some()
-            || !self.words.is_empty()
+            || !self.in_turns.is_empty()
+            || !self.weighed.is_empty()
             || !self.weights_handed_out.is_empty()
     }
 }
@@ -436,12 +462,16 @@ mod tests {
         let library = Region { start: 0x7f00_1234_5000, offset: 0x3000, device: (253, 1), inode: 77 };
         let mapping = Region { start: 0x7f00_1238_0000, offset: 0, device: (0, 0), inode: 0 };
         let (process, ours) = (task(process), ours.iter().copied().collect());
-        let (program, address) = (u64::MAX, 0x7f00_1238_0008);
-        Word { process, program, address, width: 8, own: 300_123, ours, library, mapping }
+        let (program, stack, address) = (u64::MAX, 0x7ff0, 0x7f00_1238_0008);
+        Word { process, program, stack, address, width: 8, own: 300_123, ours, library, mapping }
     }
 
     fn parse(lines: &str) -> Ledger {
         Ledger::of(lines.lines().filter_map(Entry::parse))
+    }
+
+    fn handed_out(source: Source, change: WeightChange, since: u64) -> Entry {
+        Entry::WeightHandedOut(HandedOutWeight { source, change, since })
     }
 
     fn entries() -> Vec<Entry> {
@@ -453,14 +483,13 @@ mod tests {
             Entry::Pinned(task(9)),
             Entry::Word(word(7, &[200])),
             Entry::Word(word(7, &[50, 300])),
-            Entry::TurnsSince(99),
             Entry::InTurns(task(7)),
             Entry::NoTurns(19),
             Entry::Weighed(Weighed { thread: task(8), change: NICE }),
             Entry::Weighed(Weighed { thread: task(9), change: WeightChange::Idle }),
             Entry::OwnWeight(10),
-            Entry::WeightHandedOut(HandedOutWeight { change: NICE, since: 98 }),
-            Entry::WeightHandedOut(HandedOutWeight { change: WeightChange::Idle, since: 99 }),
+            handed_out(Source::Process(task(7)), NICE, 98),
+            handed_out(Source::Corewise(task(6)), WeightChange::Idle, 99),
             Entry::Slowed(Slowed { group: Group::Session(25), original: -3 }),
             Entry::Slowed(Slowed { group: Group::Cgroup("/sys/fs/cgroup/a.slice".into()), original: 100 }),
             Entry::Lowered(Lowered { pe: PeId(1), original_khz: 4_000_000, ours_khz: 2_000_000 }),
@@ -483,13 +512,15 @@ mod tests {
             "member 7",
             "weighed 8@100 nice 0",
             "weighed 8 idle",
-            "weight_handed_out idle",
+            "weight_handed_out 1 idle",
+            "weight_handed_out 1 process idle",
+            "weight_handed_out 1 user 7@1 idle",
             "member x@1",
             "done 1",
             "nonsense",
-            "word 7@1 1f 8 8 5 0+0@0:0:0 0+0@0:0:0",
-            "word 7@1 1f 8 16 5 0+0@0:0:0 0+0@0:0:0 6",
-            "word 7@1 1f 8 8 5 0+0@0:0:0 0+0@0:0 6",
+            "word 7@1 1f 7f 8 8 5 0+0@0:0:0 0+0@0:0:0",
+            "word 7@1 1f 7f 8 16 5 0+0@0:0:0 0+0@0:0:0 6",
+            "word 7@1 1f 7f 8 8 5 0+0@0:0:0 0+0@0:0 6",
         ] {
             assert_eq!(Entry::parse(cut), None, "{cut}");
         }
@@ -499,7 +530,7 @@ mod tests {
     fn a_journal_that_is_written_anew_counts_once_it_is_complete() {
         let before: String = entries().iter().map(Entry::to_line).collect();
         let ledger = parse(&before);
-        assert_eq!(ledger.words(), [word(7, &[50, 200, 300])]);
+        assert_eq!(ledger.words().iter().collect::<Vec<_>>(), [&word(7, &[50, 200, 300])]);
         let anew = ledger.to_lines();
         assert_eq!(parse(&anew), ledger);
         let mut later = ledger.clone();
@@ -531,12 +562,17 @@ mod tests {
     #[test]
     fn a_thread_that_inherits_from_two_others_gets_the_nice_level_that_its_user_can_raise() {
         let mut ledger = Ledger::default();
-        for (original, since) in [(5, 100), (2, 200), (7, 300)] {
-            let change = WeightChange::Nice { original, ours: -15 };
-            ledger.note(Entry::WeightHandedOut(HandedOutWeight { change, since }));
+        let nice = |original| WeightChange::Nice { original, ours: -15 };
+        for (pid, original, since) in [(7, 5, 100), (7, 2, 200), (7, 7, 300), (8, 1, 400)] {
+            ledger.note(handed_out(Source::Process(task(pid)), nice(original), since));
         }
-        let change = WeightChange::Nice { original: 2, ours: -15 };
-        assert_eq!(ledger.weights_handed_out, [HandedOutWeight { change, since: 100 }]);
+        let mut all: Vec<_> =
+            ledger.weights_handed_out().map(|weight| (weight.change, weight.since)).collect();
+        all.sort_by_key(|(_, since)| *since);
+        assert_eq!(all, [(nice(2), 100), (nice(1), 400)], "what others were given says nothing of its own");
+        ledger.note(handed_out(Source::Process(Task { id: 7, start: 101 }), nice(0), 500));
+        ledger.note(Entry::Left(8));
+        assert_eq!(ledger.weights_handed_out().count(), 1);
     }
 
     #[test]

@@ -62,12 +62,12 @@ impl<'a> ByParentage<'a> {
     }
 
     /// Returns whether a process belongs to the run; `None` if this cannot be determined, because it has
-    /// ended or has no environment at present.
+    /// ended or has no environment at present. Environments are read last: they are memory of foreign
+    /// programs, which can delay that.
     fn belongs(&mut self, pid: u32) -> io::Result<Option<bool>> {
-        let mut line = Vec::new();
+        let mut line: Vec<(u32, Stat)> = Vec::new();
         let mut above = pid;
-        let mut is_certain = true;
-        let belongs = loop {
+        let by_parents = loop {
             if let Some(&known) = self.known.get(&above) {
                 break known;
             }
@@ -79,21 +79,21 @@ impl<'a> ByParentage<'a> {
                 Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => break false,
                 Err(error) => return Err(error.into()),
             };
-            line.push(above);
-            let is_member = self.members.get(&above) == Some(&stat.start_ticks);
-            if is_member || self.is_started_by_member(above, &stat) {
-                break true;
+            let (is_member, parent) = (self.members.get(&above) == Some(&stat.start_ticks), stat.parent);
+            line.push((above, stat));
+            if is_member || parent == 0 || line.iter().any(|(known, _)| *known == parent) {
+                break is_member;
             }
-            is_certain &= !self.lacks_environment(above, &stat);
-            if stat.parent == 0 || line.contains(&stat.parent) {
-                break false;
-            }
-            above = stat.parent;
+            above = parent;
         };
-        if !belongs && !is_certain {
+        let belongs = by_parents || line.iter().any(|(pid, stat)| self.is_started_by_member(*pid, stat));
+        // Each is asked, as that an ended one was seen is noted.
+        let unknown =
+            line.iter().filter(|(pid, stat)| !belongs && self.lacks_environment(*pid, stat)).count();
+        if unknown > 0 {
             return Ok(None);
         }
-        self.known.extend(line.into_iter().map(|pid| (pid, belongs)));
+        self.known.extend(line.into_iter().map(|(pid, _)| (pid, belongs)));
         Ok(Some(belongs))
     }
 

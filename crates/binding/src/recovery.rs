@@ -8,7 +8,7 @@
 use super::act_token::ActToken;
 use super::journal::{self, Content, Damage, Name};
 use super::ledger::Entry;
-use super::members::{self, ByParentage};
+use super::members;
 use super::restore::{Remains, restore};
 use super::runtime_directory::{Directory, owned_by_user};
 use super::word::Memories;
@@ -96,8 +96,7 @@ fn recover_one(directory: &Directory, name: &Name) -> io::Result<Option<String>>
     // What it has started has its number, whatever the journal has lost.
     ledger.note(Entry::Member(name.corewise));
     let token = ActToken::mint();
-    let remains =
-        restore(&ledger, &token, &mut ByParentage::new(ledger.members()), &Memories::default(), WITHIN)?;
+    let remains = restore(&ledger, &token, None, &Memories::default(), WITHIN)?;
     let what = format!("the run of process {} was killed along with its guardian", name.corewise.id);
     let remains = (remains != Remains::default()).then(|| remains.to_string());
     let lost = damage.map(|damage| loss(directory, name, damage, &members::living(ledger.members())));

@@ -4,16 +4,19 @@
 //! have inherited the narrow mask without being in the journal; and a mask that somebody else has set since
 //! must be kept. Approach: each bound thread is restored if its mask is still the one we set. Then every
 //! thread of the run ([`super::members`]) that has a mask we handed out, and did not set it itself, is
-//! restored as well. So is every thread of the run that is `SCHED_IDLE` and was created since programs took
-//! turns, every one with a weight that was handed out before it was created, and every process with a word of
-//! a changed program that it was forked from ([`Word::in_fork`]). This is repeated until passes find nothing
-//! to restore: then all that live were seen as they should be, and later threads and processes descend from
+//! restored as well. So is every thread with a weight or a policy that was handed out, before it was
+//! created, to a process that it descends from ([`super::descent`]), and every process with a word of a
+//! changed program that it was forked from ([`super::words`]). This is repeated until passes find nothing to
+//! restore: then all that live were seen as they should be, and later threads and processes descend from
 //! these.
+//!
+//! Words come last: a hostile program can delay those who read its memory for ever, and must not keep others
+//! from their masks.
 //!
 //! Processes may end before they are seen and leave others behind, on a busy machine in every pass, most of
 //! them unrelated. So a pass that misses a process still counts, but many of them are needed ([`QUIET`]). A
 //! thread may be restored while it is creating another, which already has the narrow mask and is not visible
-//! yet: passes count only if the thread has run since the last one that did ([`Look::is_halfway`]). When a
+//! yet: passes count only if the thread has run since the last one that did ([`is_halfway`]). When a
 //! cpuset shrinks, the kernel overrides a mask but remembers it for the time when the cpuset grows again: the
 //! overridden form of our mask counts as our mask ([`mask::seen`]). The kernel changes one thread after the
 //! other, so a mask that is neither ours nor the thread's own is checked again for a moment. The restoring
@@ -23,8 +26,9 @@
 //! Limits: where a cpuset has shrunk to a mask of ours, restored threads look like unrestored ones, so after
 //! many passes a chain of processes is assumed to have been caught. A thread that pins itself to exactly the
 //! PEs we had given to its creator, within two intervals before the end, is mistaken for one that inherited
-//! them; so is one that has made itself `SCHED_IDLE` since programs of its run took turns, or has set a nice
-//! level that was handed out.
+//! them; so is one that has made itself `SCHED_IDLE`, or has set a nice level, as its process or one that it
+//! descends from was given. Orphans that corewise has not started keep a weight that they have inherited and
+//! were not met with.
 
 use super::act_token::ActToken;
 use super::frequency;
@@ -32,8 +36,10 @@ use super::ledger::Ledger;
 use super::mask::{self, seen};
 use super::members::{ByParentage, Members, Membership};
 use super::sched_policy;
+use super::thread_weight::WeightChange;
 use super::word::{Memories, Word, WriteError};
 use corewise_core::cpuset::CpuSet;
+use corewise_discovery::followed::Followed;
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
@@ -53,6 +59,14 @@ pub struct Remains {
     pub closed: BTreeSet<u32>,
     /// Whether time ran out before it was certain that no inherited changes are left.
     pub outrun: bool,
+}
+
+impl Remains {
+    /// Adds what else remains.
+    pub fn with(self, other: Remains) -> Remains {
+        let (refused, closed) = ([self.refused, other.refused].concat(), &self.closed | &other.closed);
+        Remains { refused, closed, outrun: self.outrun || other.outrun }
+    }
 }
 
 impl fmt::Display for Remains {
@@ -83,40 +97,87 @@ impl fmt::Display for Remains {
 }
 
 /// Restores everything that is still ours, and returns what could not be restored. Nothing may be changed
-/// meanwhile. `memories` are those that were kept open of the programs that were written to.
+/// meanwhile. `followed` is the kernel's list of the threads, if there is one. `memories` are those that were
+/// kept open of the programs that were written to.
 pub fn restore(
     ledger: &Ledger,
     token: &ActToken,
-    members: &mut dyn Members,
+    followed: Option<&mut Followed>,
     memories: &Memories,
     within: Duration,
 ) -> io::Result<Remains> {
+    let remains = restore_threads(ledger, token, followed, within)?;
+    Ok(restore_words(ledger, memories, within)?.with(remains))
+}
+
+/// Restores everything but what stands in the memory of programs.
+pub fn restore_threads(
+    ledger: &Ledger,
+    token: &ActToken,
+    followed: Option<&mut Followed>,
+    within: Duration,
+) -> io::Result<Remains> {
     let _first = sched_policy::run_first();
-    let started = Instant::now();
-    let mut remains = Remains::default();
-    let mut given = HashMap::new();
-    let mut quiet = 0;
-    if !ledger.is_settled() {
-        restore_turns(ledger, token);
-        frequency::restore(Path::new(frequency::SYSTEM), ledger.lowered(), token);
+    if let Some(followed) = followed {
+        // Threads that the kernel cannot list are found by their parents, which is the second search in any
+        // case.
+        let _ = restore_members(ledger, token, followed, within);
     }
-    while !ledger.is_settled() && ledger.may_be_inherited() {
+    restore_members(ledger, token, &mut ByParentage::new(ledger.members()), within)
+}
+
+/// Restores the threads that one source lists.
+fn restore_members(
+    ledger: &Ledger,
+    token: &ActToken,
+    members: &mut dyn Members,
+    within: Duration,
+) -> io::Result<Remains> {
+    if ledger.is_settled() {
+        return Ok(Remains::default());
+    }
+    restore_turns(ledger, token);
+    frequency::restore(Path::new(frequency::SYSTEM), ledger.lowered(), token);
+    if !ledger.threads_may_have_inherited() {
+        return Ok(Remains::default());
+    }
+    let mut given = HashMap::new();
+    until_quiet(within, || {
         let cpuset = affinity::of_cpuset()?;
-        let mut look = Look { ledger, token, memories, cpuset, given: &mut given };
+        let mut look = Look { ledger, token, cpuset, given: &mut given };
         let seen = look.take(members)?;
-        let is_halfway = seen.found == 0 && look.is_halfway();
+        Ok((seen.found == 0 && is_halfway(&mut given), seen))
+    })
+}
+
+/// Restores what stands in the memory of programs. Call it last: a program can delay it for ever.
+pub fn restore_words(ledger: &Ledger, memories: &Memories, within: Duration) -> io::Result<Remains> {
+    let _first = sched_policy::run_first();
+    if ledger.is_settled() || ledger.words().is_empty() {
+        return Ok(Remains::default());
+    }
+    let mut given = HashMap::new();
+    until_quiet(within, || {
+        let seen = look_at_words(ledger, memories, &mut given);
+        Ok((seen.found == 0 && is_halfway(&mut given), seen))
+    })
+}
+
+/// Repeats a pass until passes find nothing to restore, and no restored thread is in the middle of something.
+fn until_quiet(within: Duration, mut pass: impl FnMut() -> io::Result<(bool, Seen)>) -> io::Result<Remains> {
+    let (started, mut quiet) = (Instant::now(), 0);
+    loop {
+        let (is_halfway, seen) = pass()?;
         quiet = seen.quiet(is_halfway).map_or(0, |worth| quiet + worth);
         let elapsed = started.elapsed();
         let settled = seen.unsettled == 0 || elapsed > SETTLES_WITHIN;
         if quiet >= QUIET && settled || elapsed > within {
-            remains = Remains { outrun: quiet < QUIET, refused: seen.refused, closed: seen.closed };
-            break;
+            return Ok(Remains { outrun: quiet < QUIET, refused: seen.refused, closed: seen.closed });
         }
         if is_halfway || !settled {
             std::thread::sleep(PAUSE);
         }
     }
-    Ok(remains)
 }
 
 /// Restores the parts of all groups, and the policies of all processes that take turns by the ledger. Threads
@@ -130,10 +191,14 @@ fn restore_turns(ledger: &Ledger, token: &ActToken) {
 /// as corewise is stopped. What takes turns when it goes on has its turn soon.
 pub fn make_all_normal(ledger: &Ledger, token: &ActToken) {
     restore_turns(ledger, token);
-    let Some(since) = ledger.turns_since() else { return };
+    if !ledger.has_handed_out_weights() {
+        return;
+    }
     // A thread that ends meanwhile needs nothing.
-    let _ = ByParentage::new(ledger.members()).look(&mut |tid, belongs| {
-        if belongs == Membership::Yes && sched_policy::is_idle_since(tid, since) {
+    let _ = ByParentage::new(ledger.members()).look(&mut |tid, _| {
+        if let Ok(Some(thread)) = Task::of(tid)
+            && ledger.inherited_weight(thread, None) == Some(WeightChange::Idle)
+        {
             let _ = sched_policy::set(token, tid, sched_policy::NORMAL);
         }
         Ok(())
@@ -160,12 +225,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 struct Look<'a> {
     ledger: &'a Ledger,
     token: &'a ActToken,
-    memories: &'a Memories,
     /// The PEs that the cpuset allows.
     cpuset: CpuSet,
-    /// The threads that were restored, and how long each had run, in ns, at the last pass that counted.
-    given: &'a mut HashMap<Task, Option<u64>>,
+    given: &'a mut Given,
 }
+
+/// Restored threads, and how long each had run, in ns, at the last pass that counted.
+type Given = HashMap<Task, Option<u64>>;
 
 /// The result of a pass.
 #[derive(Default)]
@@ -196,7 +262,6 @@ impl Seen {
 impl Look<'_> {
     fn take(&mut self, members: &mut dyn Members) -> io::Result<Seen> {
         let mut result = Seen::default();
-        self.restore_words(&mut result);
         self.restore_weights(&mut result);
         for bound in self.ledger.all_bound() {
             let tid = bound.thread.id;
@@ -223,7 +288,6 @@ impl Look<'_> {
                 result.missed = true;
                 return Ok(());
             };
-            self.restore_policy(tid, belongs, &mut result);
             self.restore_inherited_weight(tid, belongs, &mut result);
             match handed_out.get(&mask) {
                 Some(original) if !self.has_pinned_itself(tid)? => match belongs {
@@ -237,51 +301,6 @@ impl Look<'_> {
         })?;
         result.missed |= missed;
         Ok(result)
-    }
-
-    /// Restores the words that were written to, and those of processes that were forked meanwhile.
-    fn restore_words(&mut self, result: &mut Seen) {
-        let ledger = self.ledger;
-        let Some(since) = ledger.words().iter().map(|word| word.process.start).min() else { return };
-        for word in ledger.words() {
-            let restored = word.restore(self.memories.of(word.process));
-            self.take_restored(word, restored, result);
-        }
-        // What cannot be listed or read has ended, or is somebody else's.
-        let pids = Proc::own().processes().unwrap_or_default().into_iter();
-        let processes =
-            pids.filter_map(|pid| Task::of(pid).ok().flatten()).filter(|process| process.start >= since);
-        for process in processes {
-            for word in Word::in_fork(ledger.words(), process) {
-                self.take_restored(&word, word.restore(None), result);
-            }
-        }
-    }
-
-    fn take_restored(&mut self, word: &Word, restored: Result<bool, WriteError>, result: &mut Seen) {
-        match restored {
-            Ok(true) => {
-                result.found += 1;
-                // Each of its threads may be about to fork, with what stood there before.
-                let threads = Proc::own().threads(word.process.id).ok().flatten().unwrap_or_default();
-                threads.into_iter().for_each(|tid| self.note_given(tid));
-            }
-            Err(WriteError::Refused(_)) => _ = result.closed.insert(word.process.id),
-            Ok(false) | Err(WriteError::Gone | WriteError::NotOurs) => {}
-        }
-    }
-
-    /// Makes a thread normal that has inherited `SCHED_IDLE`.
-    fn restore_policy(&mut self, tid: u32, belongs: Membership, result: &mut Seen) {
-        let is_idle = self.ledger.turns_since().is_some_and(|since| sched_policy::is_idle_since(tid, since));
-        match belongs {
-            _ if !is_idle => {}
-            Membership::Unknown => result.found += 1,
-            Membership::Yes => {
-                let made = sched_policy::set(self.token, tid, sched_policy::NORMAL);
-                self.take_changed(tid, made, result);
-            }
-        }
     }
 
     /// Restores the weights of the threads for which they were changed.
@@ -298,14 +317,14 @@ impl Look<'_> {
 
     /// Restores the weight of a thread that has inherited a changed one.
     fn restore_inherited_weight(&mut self, tid: u32, belongs: Membership, result: &mut Seen) {
-        if !self.ledger.has_handed_out_weights() {
-            return;
-        }
         let Ok(Some(thread)) = Task::of(tid) else { return };
-        let Some(inherited) = self.ledger.inherited_weight(thread) else { return };
-        match belongs {
-            Membership::Unknown => result.found += 1,
-            Membership::Yes => self.take_changed(tid, inherited.undo(self.token, tid), result),
+        match self.ledger.inherited_weight(thread, None) {
+            Some(inherited) => self.take_changed(tid, inherited.undo(self.token, tid), result),
+            // Whose it is may show soon.
+            None if belongs == Membership::Unknown => {
+                result.found += usize::from(!self.ledger.like_inherited(thread).is_empty());
+            }
+            None => {}
         }
     }
 
@@ -313,7 +332,7 @@ impl Look<'_> {
     fn take_changed(&mut self, tid: u32, changed: Result<(), Errno>, result: &mut Seen) {
         match changed {
             Ok(()) => {
-                self.note_given(tid);
+                note_given(self.given, tid);
                 result.found += 1;
             }
             Err(Errno::ESRCH) => result.missed = true,
@@ -321,39 +340,9 @@ impl Look<'_> {
         }
     }
 
-    /// Notes that a thread was restored.
-    fn note_given(&mut self, tid: u32) {
-        if let Ok(Some(thread)) = Task::of(tid) {
-            self.given.entry(thread).or_default();
-        }
-    }
-
     fn has_pinned_itself(&self, tid: u32) -> io::Result<bool> {
         let Some(start) = self.ledger.pinned_start(tid) else { return Ok(false) };
         Ok(Task::of(tid)? == Some(Task { id: tid, start }))
-    }
-
-    /// Returns whether a restored thread may be in the middle of creating a thread with the old mask: one
-    /// that is ready to run and has not run since this was last denied.
-    fn is_halfway(&mut self) -> bool {
-        // If the run time is not available, for lack of descriptors or from the kernel, there is nothing to
-        // wait for.
-        let run_ns = |thread: Task| match thread.state() {
-            Ok(Some('R' | 'D')) => {
-                let file = Proc::own().schedstat(thread.id, thread.id, false).ok()??;
-                Some(file.read().ok()??.run_ns)
-            }
-            _ => None,
-        };
-        let given = self.given.iter_mut();
-        let present: Vec<_> = given.filter_map(|(&thread, ran)| Some((ran, run_ns(thread)?))).collect();
-        let is_halfway = present.iter().any(|(ran, now)| ran.is_none_or(|before| before == *now));
-        for (ran, now) in present {
-            if !is_halfway || ran.is_none() {
-                *ran = Some(now);
-            }
-        }
-        is_halfway
     }
 
     /// Restores `original` for a thread that has the mask `ours`.
@@ -368,7 +357,7 @@ impl Look<'_> {
         match done {
             Ok(()) => {
                 let known = self.given.len();
-                self.note_given(tid);
+                note_given(self.given, tid);
                 if affinity::get(tid).as_ref() != Ok(ours) {
                     result.found += 1;
                 } else {
@@ -381,6 +370,68 @@ impl Look<'_> {
         }
         Ok(())
     }
+}
+
+/// One pass over the words that were written to, and those of processes that were forked meanwhile.
+fn look_at_words(ledger: &Ledger, memories: &Memories, given: &mut Given) -> Seen {
+    let mut result = Seen::default();
+    let Some(since) = ledger.words().iter().map(|word| word.process.start).min() else { return result };
+    for word in ledger.words().iter() {
+        take_restored(word, word.restore(memories.of(word.process)), given, &mut result);
+    }
+    // What cannot be listed or read has ended, or is somebody else's.
+    let pids = Proc::own().processes().unwrap_or_default().into_iter();
+    let processes =
+        pids.filter_map(|pid| Task::of(pid).ok().flatten()).filter(|process| process.start >= since);
+    for process in processes {
+        for word in ledger.words().in_fork(process) {
+            take_restored(&word, word.restore(None), given, &mut result);
+        }
+    }
+    result
+}
+
+fn take_restored(word: &Word, restored: Result<bool, WriteError>, given: &mut Given, result: &mut Seen) {
+    match restored {
+        Ok(true) => {
+            result.found += 1;
+            // Each of its threads may be about to fork, with what stood there before.
+            let threads = Proc::own().threads(word.process.id).ok().flatten().unwrap_or_default();
+            threads.into_iter().for_each(|tid| note_given(given, tid));
+        }
+        Err(WriteError::Refused(_)) => _ = result.closed.insert(word.process.id),
+        Ok(false) | Err(WriteError::Gone | WriteError::NotOurs) => {}
+    }
+}
+
+/// Notes that a thread was restored.
+fn note_given(given: &mut Given, tid: u32) {
+    if let Ok(Some(thread)) = Task::of(tid) {
+        given.entry(thread).or_default();
+    }
+}
+
+/// Returns whether a restored thread may be in the middle of creating a thread with the old mask: one
+/// that is ready to run and has not run since this was last denied.
+fn is_halfway(given: &mut Given) -> bool {
+    // If the run time is not available, for lack of descriptors or from the kernel, there is nothing to
+    // wait for.
+    let run_ns = |thread: Task| match thread.state() {
+        Ok(Some('R' | 'D')) => {
+            let file = Proc::own().schedstat(thread.id, thread.id, false).ok()??;
+            Some(file.read().ok()??.run_ns)
+        }
+        _ => None,
+    };
+    let present: Vec<_> =
+        given.iter_mut().filter_map(|(&thread, ran)| Some((ran, run_ns(thread)?))).collect();
+    let is_halfway = present.iter().any(|(ran, now)| ran.is_none_or(|before| before == *now));
+    for (ran, now) in present {
+        if !is_halfway || ran.is_none() {
+            *ran = Some(now);
+        }
+    }
+    is_halfway
 }
 
 #[cfg(test)]

@@ -40,12 +40,6 @@ pub fn make_normal(token: &ActToken, process: Task) {
     change(token, process, libc::SCHED_IDLE, NORMAL);
 }
 
-/// Returns whether a thread is `SCHED_IDLE` and was created since a time, in units of start times.
-pub fn is_idle_since(tid: u32, since: u64) -> bool {
-    let is_new = |thread: Task| thread.start >= since;
-    of(tid) == Ok(libc::SCHED_IDLE) && Task::of(tid).ok().flatten().is_some_and(is_new)
-}
-
 /// Returns whether this process may make threads normal again that are `SCHED_IDLE`.
 pub fn can_become_normal_again() -> bool {
     let become_both = || {

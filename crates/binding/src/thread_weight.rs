@@ -33,6 +33,20 @@ pub enum WeightChange {
     Idle,
 }
 
+/// What a thread has of a weight now.
+#[derive(Debug, Clone, Copy)]
+pub struct Present {
+    level: i32,
+    policy: i32,
+}
+
+impl Present {
+    /// Returns that of a thread.
+    pub fn of(tid: u32) -> Result<Present, Errno> {
+        Ok(Present { level: niceness::level_of(tid)?, policy: sched_policy::of(tid)? })
+    }
+}
+
 impl WeightChange {
     /// Returns the change that gives a thread of this nice level so many percent of its weight.
     pub fn percent(original: i32, percent: u32) -> WeightChange {
@@ -43,9 +57,14 @@ impl WeightChange {
 
     /// Returns whether a thread is as this change makes it.
     pub fn is_in_force(&self, tid: u32) -> Result<bool, Errno> {
+        Present::of(tid).map(|present| self.is_in_force_at(present))
+    }
+
+    /// The same of a thread that has this.
+    pub fn is_in_force_at(&self, present: Present) -> bool {
         match *self {
-            WeightChange::Nice { ours, .. } => Ok(niceness::level_of(tid)? == ours),
-            WeightChange::Idle => Ok(sched_policy::of(tid)? == libc::SCHED_IDLE),
+            WeightChange::Nice { ours, .. } => present.level == ours,
+            WeightChange::Idle => present.policy == libc::SCHED_IDLE,
         }
     }
 

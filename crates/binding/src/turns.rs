@@ -20,7 +20,8 @@
 //! Limits: to make a thread normal again takes CAP_SYS_NICE (or a limit on nice levels that allows it).
 //! Threads with a scheduling policy of their own take no turns. Without a runtime directory only the gangs of
 //! one corewise take turns. A process that a gang starts while it is not its turn inherits the policy: it is
-//! made normal when it is first seen, or at the end.
+//! made normal when it is first seen, or at the end, if it is known to descend from the gang
+//! ([`super::descent`]).
 
 use super::act_token::ActToken;
 use super::actuator::Actuator;
@@ -30,10 +31,11 @@ use super::ledger::Entry;
 use super::sched_policy::{self, NORMAL};
 use super::shared::gangs::{self, Gangs};
 use super::shared::slots::Slots;
+use super::thread_weight::WeightChange;
 use corewise_core::ids::ThreadId;
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind, TURN};
 use corewise_discovery::NewThread;
-use corewise_sys::task::{self, Task};
+use corewise_sys::task::Task;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::Path;
@@ -61,8 +63,6 @@ pub struct Turns {
     acted_on: Option<u128>,
     /// Whether threads can be made normal again.
     permitted: bool,
-    /// Since when programs have taken turns, in units of start times.
-    since: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -92,7 +92,6 @@ impl Turns {
             gangs: Gangs::default(),
             acted_on: None,
             permitted,
-            since: None,
         }
     }
 
@@ -110,11 +109,10 @@ impl Turns {
             return OutcomeKind::Refused(why);
         }
         let group = Slowed::of(Path::new(ROOT), pid);
-        let is_first = self.since.is_none();
-        let since = *self.since.get_or_insert_with(task::now);
-        let entries = is_first.then_some(Entry::TurnsSince(since)).into_iter();
-        let mut entries = entries.chain([Entry::InTurns(process)]).chain(group.clone().map(Entry::Slowed));
-        if let Err(why) = entries.try_for_each(|entry| self.changes.record(&entry)) {
+        let mut entries = std::iter::once(Entry::InTurns(process)).chain(group.clone().map(Entry::Slowed));
+        let handed_out = self.changes.hand_out_weight(process, WeightChange::Idle);
+        let recorded = handed_out.and_then(|()| entries.try_for_each(|entry| self.changes.record(&entry)));
+        if let Err(why) = recorded {
             let _ = self.changes.record(&Entry::NoTurns(pid));
             return OutcomeKind::Refused(why);
         }
@@ -187,17 +185,6 @@ impl Turns {
         true
     }
 
-    /// Makes a new process normal that has inherited the policy of one that had no turn, whatever its parent
-    /// is by now.
-    fn make_heir_normal(&self, pid: u32) {
-        let Some(since) = self.since.filter(|_| !self.members.contains_key(&pid)) else { return };
-        if sched_policy::is_idle_since(pid, since)
-            && let Ok(Some(process)) = Task::of(pid)
-        {
-            sched_policy::make_normal(&self.token, process);
-        }
-    }
-
     /// Lets those run whose turn it is, and no others. (What a thread starts meanwhile inherits its policy.)
     fn act(&mut self) {
         let turn = gangs::now().as_nanos() / TURN.as_nanos();
@@ -257,11 +244,8 @@ impl Turns {
 }
 
 impl Actuator for Turns {
-    fn meet(&mut self, thread: &NewThread) {
-        if thread.tid == thread.pid {
-            self.make_heir_normal(thread.pid);
-        }
-    }
+    /// [`Weights`](super::weights::Weights) gives back what new threads have inherited.
+    fn meet(&mut self, _: &NewThread) {}
 
     /// A process that has ended is forgotten with its last thread.
     fn forget(&mut self, _: ThreadId) {}

@@ -7,7 +7,7 @@
 //! corewise, its guardian or the next start, but only while the thread is the same and still as corewise made
 //! it. What a thread creates inherits its level and its policy: a thread that was created since a level was
 //! handed out, has that level and none of its own from corewise gets the original one, when it is first seen
-//! or at the end, as with masks.
+//! or at the end, if it descends from one that was given that level ([`super::descent`]).
 //!
 //! Where that could not be undone, nothing is changed: to lower a nice level (a smaller share becomes larger
 //! again) takes CAP_SYS_NICE or a limit that allows the level.
@@ -23,15 +23,15 @@
 use super::act_token::ActToken;
 use super::actuator::{Actuator, refusal};
 use super::changes::Changes;
-use super::ledger::{Entry, HandedOutWeight, Ledger, Weighed};
+use super::ledger::{Entry, Ledger, Weighed};
 use super::sched_policy::{self, NORMAL};
 use super::thread_weight::{self, WeightChange};
 use corewise_core::ids::ThreadId;
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind, Weight};
 use corewise_discovery::NewThread;
 use corewise_sys::niceness;
-use corewise_sys::task::{self, Task};
-use std::collections::HashMap;
+use corewise_sys::task::Task;
+use std::collections::{HashMap, HashSet};
 
 /// See the module.
 #[derive(Debug)]
@@ -64,6 +64,16 @@ impl Weights {
         self.changes.record(&entry)
     }
 
+    fn record_change(&mut self, weighed: Weighed) -> Result<(), String> {
+        let process = Task::of(self.process_of(weighed.thread.id)).ok().flatten();
+        self.changes.hand_out_weight(process.ok_or("its process has ended")?, weighed.change)?;
+        self.record(Entry::Weighed(weighed))
+    }
+
+    fn process_of(&self, tid: u32) -> u32 {
+        self.process_of.get(&tid).copied().unwrap_or(tid)
+    }
+
     fn set(&mut self, tid: u32, weight: Weight) -> OutcomeKind {
         let thread = match Task::of(tid) {
             Ok(Some(thread)) => thread,
@@ -82,12 +92,7 @@ impl Weights {
             Ok(None) => return OutcomeKind::Done,
             Err(result) => return result,
         };
-        let since = task::now();
-        let entries = [
-            Entry::WeightHandedOut(HandedOutWeight { change, since }),
-            Entry::Weighed(Weighed { thread, change }),
-        ];
-        if let Err(why) = entries.into_iter().try_for_each(|entry| self.record(entry)) {
+        if let Err(why) = self.record_change(Weighed { thread, change }) {
             self.forget_weight(tid);
             return OutcomeKind::Refused(why);
         }
@@ -117,7 +122,7 @@ impl Weights {
             }
             Weight::Idle => WeightChange::Idle,
         };
-        let pid = self.process_of.get(&tid).copied().unwrap_or(tid);
+        let pid = self.process_of(tid);
         if change == WeightChange::Idle {
             if self.changes.takes_turns(pid) {
                 return refused("its process takes turns");
@@ -161,12 +166,7 @@ impl Weights {
 impl Actuator for Weights {
     fn meet(&mut self, thread: &NewThread) {
         self.process_of.insert(thread.tid, thread.pid);
-        if !self.ledger.has_handed_out_weights() {
-            return;
-        }
-        if let Ok(Some(task)) = Task::of(thread.tid)
-            && let Some(inherited) = self.ledger.inherited_weight(task)
-        {
+        if let Some(inherited) = self.changes.meet_heir(thread) {
             // It may have ended; whatever else fails is tried again at the end.
             let _ = inherited.undo(&self.token, thread.tid);
         }
@@ -177,6 +177,10 @@ impl Actuator for Weights {
         if self.ledger.all_weighed().any(|weighed| weighed.thread.id == thread.tid) {
             self.forget_weight(thread.tid);
         }
+    }
+
+    fn retain_processes(&mut self, living: &HashSet<u32>) {
+        self.changes.retain_processes(living);
     }
 
     fn apply(&mut self, action: &Action) -> Option<OutcomeKind> {

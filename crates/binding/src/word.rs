@@ -9,7 +9,7 @@
 //! not written.
 //!
 //! A fork has its parent's program, mappings and values. So a process that was forked from a changed one is
-//! known by these alone, whatever its parent is by now ([`Word::in_fork`]).
+//! known by these alone, whatever its parent is by now ([`super::words`]).
 //!
 //! Limits: between the write and the look afterwards, some microseconds, a program may read a value of ours
 //! in memory that it has just mapped there.
@@ -19,7 +19,7 @@ use corewise_core::plan::OutcomeKind;
 use corewise_sys::proc::mappings::ListedMapping;
 use corewise_sys::proc::{Memory, Proc};
 use corewise_sys::task::Task;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::str::FromStr;
@@ -31,6 +31,8 @@ pub struct Word {
     pub process: Task,
     /// The number of the program that the process executes.
     pub program: u64,
+    /// The address of the program's first stack, which forks share, and most other programs do not.
+    pub stack: u64,
     /// Its address.
     pub address: u64,
     /// Its width in bytes: 1, 4 or 8.
@@ -92,12 +94,13 @@ impl Word {
     /// Returns the word at an address of a process, with what stands there now. `library` is an address in
     /// the code of the library that it belongs to. `None` if it cannot be read, or its place not be known.
     pub fn found(process: u32, memory: &Memory, address: u64, width: usize, library: u64) -> Option<Word> {
-        let process = Task::of(process).ok()??;
+        let stat = Proc::own().task(process).ok()??;
+        let (process, stack) = (Task { id: process, start: stat.start_ticks }, stat.stack?);
         let region = |at| Region::at(process.id, at).ok()?;
         let (library, mapping) = (region(library)?, region(address)?);
         let program = Proc::own().program_number(process.id, memory).ok()?;
         let own = read(memory, address, width)?;
-        Some(Word { process, program, address, width, own, ours: BTreeSet::new(), library, mapping })
+        Some(Word { process, program, stack, address, width, own, ours: BTreeSet::new(), library, mapping })
     }
 
     /// Returns whether it is the same word of the same program.
@@ -133,27 +136,11 @@ impl Word {
         }
     }
 
-    /// Returns those of these words that a process has that was forked from one of theirs, or from a fork of
-    /// that, while they had values of ours, if it still has them.
-    pub fn in_fork(words: &[Word], fork: Task) -> Vec<Word> {
-        // There may be thousands of words, of programs that have ended: what it has mapped is read once.
-        let mapped = Proc::own().code_mappings(fork.id).unwrap_or_default();
-        let mapped: HashSet<Region> = mapped.into_iter().map(Region::of).collect();
-        words
-            .iter()
-            .filter(|word| mapped.contains(&word.library))
-            .filter_map(|word| word.forked(fork))
-            .collect()
-    }
-
-    fn forked(&self, fork: Task) -> Option<Word> {
-        if fork.start < self.process.start || fork == self.process {
-            return None;
-        }
+    /// Returns the word of a fork of its process with this memory, if it has a value of ours there.
+    pub(super) fn forked(&self, fork: Task, memory: &Memory) -> Option<Word> {
         let word = Word { process: fork, ..self.clone() };
-        let memory = library::memory(fork.id).ok()?;
-        let has_ours = word.ours.contains(&word.read(&memory)?);
-        (has_ours && word.check(&memory).is_ok()).then_some(word)
+        let has_ours = word.ours.contains(&word.read(memory)?);
+        (has_ours && word.check(memory).is_ok()).then_some(word)
     }
 
     /// Returns what stands there; `None` if the program's memory is no more.
@@ -188,7 +175,8 @@ impl Region {
         Ok(Proc::own().mapping_at(pid, address)?.map(Region::of))
     }
 
-    fn of(listed: ListedMapping) -> Region {
+    /// Returns that of a mapping.
+    pub fn of(listed: ListedMapping) -> Region {
         let ListedMapping { start, offset, device, inode, .. } = listed;
         Region { start, offset, device, inode }
     }
@@ -219,8 +207,8 @@ impl FromStr for Region {
 
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Word { process, program, address, width, own, library, mapping, .. } = self;
-        write!(f, "{process} {program:x} {address:x} {width} {own} {library} {mapping}")?;
+        let Word { process, program, stack, address, width, own, library, mapping, .. } = self;
+        write!(f, "{process} {program:x} {stack:x} {address:x} {width} {own} {library} {mapping}")?;
         self.ours.iter().try_for_each(|value| write!(f, " {value}"))
     }
 }
@@ -230,12 +218,12 @@ impl Word {
     pub fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Word> {
         let process = words.next()?.parse().ok()?;
         let mut hexadecimal = || u64::from_str_radix(words.next()?, 16).ok();
-        let (program, address) = (hexadecimal()?, hexadecimal()?);
+        let (program, stack, address) = (hexadecimal()?, hexadecimal()?, hexadecimal()?);
         let width = words.next()?.parse().ok().filter(|width| matches!(width, 1 | 4 | 8))?;
         let own = words.next()?.parse().ok()?;
         let (library, mapping) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let ours = words.map(|value| value.parse().ok()).collect::<Option<BTreeSet<u64>>>()?;
-        let word = Word { process, program, address, width, own, ours, library, mapping };
+        let word = Word { process, program, stack, address, width, own, ours, library, mapping };
         (!word.ours.is_empty()).then_some(word)
     }
 }
@@ -259,6 +247,7 @@ impl Memories {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::Words;
     use super::*;
     use std::io::{BufRead, BufReader, Write};
     use std::path::PathBuf;
@@ -393,17 +382,33 @@ mod tests {
         assert_eq!(word.restore(None), Ok(true));
         // Whatever its parent has by now, and when that has ended.
         drop(program);
-        let words = [word];
-        let in_fork = Word::in_fork(&words, child);
+        let earlier = Task { start: word.process.start - 1, ..word.process };
+        let of = |words: &[&Word]| {
+            let mut all = Words::default();
+            words.iter().for_each(|word| all.note((*word).clone()));
+            all
+        };
+        let mut words = of(&[&word, &Word { process: earlier, ours: BTreeSet::from([7]), ..word.clone() }]);
+        let in_fork = words.in_fork(child);
         assert_eq!((in_fork.len(), in_fork[0].restore(None)), (1, Ok(true)));
-        assert_eq!(Word::in_fork(&words, child), [], "it has its own value again");
+        assert_eq!(words.in_fork(child), [], "it has its own value again");
         let (_other, other) = Program::start();
-        let as_if_there = Word { process: words[0].process, program: words[0].program, ..other.clone() };
-        assert_eq!(Word::in_fork(&[as_if_there], other.process), [], "it was executed, not forked");
+        let as_if_there = Word { process: word.process, program: word.program, ..other.clone() };
+        assert_eq!(of(&[&as_if_there]).in_fork(other.process), [], "it was executed, not forked");
+        words.note(other.clone());
+        words.note(Word { program: 7, ..other.clone() });
+        words.drop_outlived();
+        let inherited = Word { process: earlier, ours: BTreeSet::from([7, 200]), ..word };
+        assert_eq!(words, of(&[&inherited, &other]), "a fork may have the first two");
         nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(child.id as i32),
             nix::sys::signal::Signal::SIGKILL,
         )
         .unwrap();
+        while child.lives().unwrap() {
+            std::thread::yield_now();
+        }
+        words.drop_outlived();
+        assert_eq!(words, of(&[&other]));
     }
 }

@@ -201,9 +201,11 @@ impl Binder {
         let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
         let before = bound.cloned();
         // Write before acting, so that the journal has every change whenever we are killed.
-        self.note(Entry::Bind { thread, original: original.clone(), ours: pes.clone() });
+        let bind = Entry::Bind { thread, original: original.clone(), ours: pes.clone() };
+        let recorded = self.changes.record(&bind);
+        self.ledger.note(bind);
         self.generations.insert(tid, generation);
-        if let Some(why) = self.changes.failure() {
+        if let Err(why) = recorded {
             self.unbound(tid, before);
             return OutcomeKind::Refused(why);
         }

@@ -1,8 +1,9 @@
 use super::super::ledger::{Bound, Entry};
-use super::super::members::ByParentage;
 use super::*;
 use corewise_sys::real_time::RealTime;
 use corewise_testing::{Capability, or_skip};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// The members that the test lists.
@@ -44,8 +45,7 @@ fn restore_from(
         let restored = std::thread::spawn(move || {
             let token = ActToken::mint();
             mask::set(&token, 0, &restorer).unwrap();
-            let members = ledger.members().clone();
-            restore(&ledger, &token, &mut ByParentage::new(&members), &Memories::default(), WITHIN).unwrap()
+            restore(&ledger, &token, None, &Memories::default(), WITHIN).unwrap()
         });
         assert_eq!(restored.join().unwrap(), Remains::default());
         let after = affinity::get(0).unwrap();
@@ -124,7 +124,7 @@ fn passes_are_repeated_until_every_thread_was_seen() {
             mask::set(&token, 0, &affinity::all_pes()).unwrap();
             // From the last to the first.
             let mut members = Listed(vec![vec![tid], vec![u32::MAX / 2], vec![u32::MAX / 2]]);
-            restore(&ledger, &token, &mut members, &Memories::default(), WITHIN)
+            restore_members(&ledger, &token, &mut members, WITHIN)
         });
         assert_eq!(restored.join().unwrap().unwrap(), Remains::default());
         assert_eq!(affinity::get(0), Ok(own));
@@ -150,8 +150,7 @@ fn restored_by(mut members: Busy, within_ms: u64) -> Remains {
     // A restored mask would be visible there.
     let original = own.union(&CpuSet::single(affinity::of_cpuset().unwrap().last().unwrap()));
     ledger.note(Entry::HandedOut { original, ours: own });
-    restore(&ledger, &ActToken::mint(), &mut members, &Memories::default(), Duration::from_millis(within_ms))
-        .unwrap()
+    restore_members(&ledger, &ActToken::mint(), &mut members, Duration::from_millis(within_ms)).unwrap()
 }
 
 #[test]
@@ -185,20 +184,15 @@ fn a_restored_thread_that_has_not_run_since_may_be_creating_another() {
         // SAFETY: the parameters live through the call, which only reads them.
         assert_eq!(unsafe { libc::sched_setscheduler(busy.id as i32, libc::SCHED_OTHER, &normal) }, 0);
         let mut given = HashMap::from([(busy, None)]);
-        let ledger = Ledger::default();
-        let cpuset = affinity::of_cpuset().unwrap();
-        let memories = Memories::default();
-        let mut look =
-            Look { ledger: &ledger, token: &token, memories: &memories, cpuset, given: &mut given };
         for _ in 0..3 {
-            assert!(look.is_halfway());
+            assert!(is_halfway(&mut given));
         }
-        while look.is_halfway() {
+        while is_halfway(&mut given) {
             std::thread::sleep(PAUSE);
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!look.is_halfway(), "it has ended");
+        assert!(!is_halfway(&mut given), "it has ended");
     })
     .join()
     .unwrap();
@@ -216,4 +210,118 @@ fn corewise_gives_back_though_its_user_has_narrowed_it_meanwhile() {
     let first = CpuSet::single(affinity::get(0).unwrap().first().unwrap());
     let (before, after) = restore_from(first, |_, _, _| {});
     assert_eq!(before, after);
+}
+
+/// A program that maps a file of its own file system, which never delivers the second page of it. It prints
+/// where it has mapped the first, and where its code is.
+const HIDING: &str = r#"
+    #define _GNU_SOURCE
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <linux/fuse.h>
+    #include <pthread.h>
+    #include <sched.h>
+    #include <stdio.h>
+    #include <sys/mman.h>
+    #include <sys/mount.h>
+    #include <sys/stat.h>
+    #include <unistd.h>
+    static int fuse;
+    static void *serve(void *nothing) {
+        static char bytes[1 << 17];
+        struct fuse_in_header *request = (void *)bytes;
+        while (read(fuse, bytes, sizeof bytes) > 0) {
+            struct {
+                struct fuse_out_header head;
+                union {
+                    struct fuse_init_out init;
+                    struct fuse_attr_out attr;
+                    struct fuse_open_out open;
+                    char page[4096];
+                };
+            } answer = {.head = {.unique = request->unique}};
+            size_t length = 0;
+            if (request->opcode == FUSE_INIT) {
+                answer.init = (struct fuse_init_out){.major = 7, .minor = 31, .max_write = 4096};
+                length = sizeof answer.init;
+            } else if (request->opcode == FUSE_GETATTR) {
+                answer.attr.attr =
+                    (struct fuse_attr){.ino = 1, .size = 8192, .mode = S_IFREG | 0666, .nlink = 1};
+                length = sizeof answer.attr;
+            } else if (request->opcode == FUSE_OPEN) {
+                length = sizeof answer.open;
+            } else if (request->opcode == FUSE_READ) {
+                if (((struct fuse_read_in *)(request + 1))->offset > 0) continue;
+                length = sizeof answer.page;
+            } else {
+                answer.head.error = -ENOSYS;
+            }
+            answer.head.len = sizeof answer.head + length;
+            if (write(fuse, &answer, answer.head.len) < 0) perror("answer");
+        }
+        return nothing;
+    }
+    int main(int arguments, char **argument) {
+        char options[99];
+        pthread_t server;
+        fuse = open("/dev/fuse", O_RDWR);
+        snprintf(options, sizeof options, "fd=%d,rootmode=100666,user_id=0,group_id=0", fuse);
+        if (arguments != 2 || unshare(CLONE_NEWNS) || mount("", "/", 0, MS_REC | MS_PRIVATE, 0)) return 1;
+        if (mount("hiding", argument[1], "fuse", 0, options)) return 2;
+        pthread_create(&server, 0, serve, 0);
+        struct stat size;
+        int file = open(argument[1], O_RDWR);
+        fstat(file, &size);
+        volatile long *word = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        if (word == MAP_FAILED || *word) return 3;
+        // To close it when the program is killed would wait for the server.
+        close(file);
+        printf("%lx %lx\n", (long)word, (long)main);
+        fflush(stdout);
+        for (;;) pause();
+    }"#;
+
+#[test]
+fn a_program_whose_memory_cannot_be_read_keeps_no_other_from_its_mask() {
+    corewise_testing::needs!(Root, TwoPes, Mount);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("hiding.c"), HIDING).unwrap();
+    let compiled =
+        Command::new("cc").arg("-pthread").arg("-o").arg(path("hiding")).arg(path("hiding.c")).status();
+    assert!(compiled.unwrap().success());
+    let mut hiding =
+        Command::new(path("hiding")).arg(path("hiding.c")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(hiding.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (first, code) = line.trim().split_once(' ').unwrap();
+    let [first, code] = [first, code].map(|text| u64::from_str_radix(text, 16).unwrap());
+    let memory = corewise_code::library::memory(hiding.id()).unwrap();
+    let found = Word::found(hiding.id(), &memory, first, 8, code).unwrap();
+    let word = Word { address: first + 4096, ours: BTreeSet::from([200]), ..found };
+    std::thread::spawn(move || {
+        let (thread, token) =
+            (Task::of(nix::unistd::gettid().as_raw() as u32).unwrap().unwrap(), ActToken::mint());
+        let original = affinity::get(0).unwrap();
+        let ours = CpuSet::single(original.last().unwrap());
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::Bind { thread, original: original.clone(), ours: ours.clone() });
+        ledger.note(Entry::Word(word));
+        mask::set(&token, 0, &ours).unwrap();
+        let restoring = std::thread::spawn(move || {
+            mask::set(&ActToken::mint(), 0, &affinity::all_pes()).unwrap();
+            restore(&ledger, &ActToken::mint(), None, &Memories::default(), WITHIN).unwrap()
+        });
+        let end = Instant::now() + Duration::from_secs(120);
+        while affinity::get(0).unwrap() != original && Instant::now() < end {
+            std::thread::sleep(PAUSE);
+        }
+        let after = affinity::get(0).unwrap();
+        // While it lives, the other thread waits for its memory.
+        hiding.kill().and_then(|()| hiding.wait()).unwrap();
+        assert_eq!(restoring.join().unwrap(), Remains::default());
+        assert_eq!(after, original);
+    })
+    .join()
+    .unwrap();
 }

@@ -9,6 +9,12 @@ use corewise_core::observe::IdleWaits;
 use corewise_core::plan::OutcomeKind;
 use std::time::Instant;
 
+/// The most copies of runtime libraries in a process of which waits are changed, all together.
+pub const COPIES_MAX: usize = 16;
+
+/// Why further copies stay as they are.
+pub const TOO_MANY: &str = "waits are changed in at most 16 copies of runtime libraries of each process";
+
 /// What is known of a process.
 #[derive(Debug)]
 pub struct Process {
@@ -16,6 +22,8 @@ pub struct Process {
     pub leader: ThreadId,
     /// Its runtime libraries.
     pub copies: Vec<Idling>,
+    /// How many there ever were.
+    pub found: usize,
     /// Spin counts that were 0 at the last search: their library may not have set them yet.
     pub unset: Vec<Variable>,
     /// The spin count that is wanted of them, if not the library's own choice.
@@ -65,6 +73,7 @@ impl Process {
         Process {
             leader,
             copies: Vec::new(),
+            found: 0,
             unset: Vec::new(),
             wanted: None,
             yields: false,

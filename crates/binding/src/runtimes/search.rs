@@ -2,7 +2,7 @@
 //! [`super::schedule`].
 
 use super::loaded::{Files, Loaded};
-use super::process::{Idling, Process, Runtime};
+use super::process::{COPIES_MAX, Idling, Process, Runtime, TOO_MANY};
 use super::schedule::ANYWAY_AFTER;
 use super::variable::Variable;
 use super::{exported, libgomp, openmpi};
@@ -74,13 +74,19 @@ impl Process {
     }
 
     fn search_waits(&mut self, loaded: &Loaded, files: &mut Files, changes: Option<&Changes>) -> Vec<String> {
-        let (of_libgomp, notes) = self.spin_counts(loaded, files);
+        let (of_libgomp, mut notes) = self.spin_counts(loaded, files);
         let all = of_libgomp.into_iter().map(|variable| (variable, Runtime::Libgomp));
         let all = all.chain(openmpi::find(loaded).into_iter().map(|variable| (variable, Runtime::OpenMpi)));
         for (variable, runtime) in all {
-            if !self.knows(&variable) {
-                self.copies.push(Idling { variable, runtime });
+            if self.knows(&variable) {
+                continue;
             }
+            if self.found == COPIES_MAX {
+                notes.push(TOO_MANY.to_owned());
+                break;
+            }
+            self.found += 1;
+            self.copies.push(Idling { variable, runtime });
         }
         if let (Some(changes), Some(_)) = (changes, self.wanted) {
             self.write(changes);
@@ -96,7 +102,11 @@ impl Process {
             let name = Proc::own().program_name(loaded.pid).unwrap_or_else(|| loaded.pid.to_string());
             format!("waits are not changed in `{name}`: {why}")
         };
-        for found in libgomp::find(loaded, files) {
+        for (index, found) in libgomp::find(loaded, files).into_iter().enumerate() {
+            if index == COPIES_MAX {
+                notes.push(TOO_MANY.to_owned());
+                break;
+            }
             match (found, libgomp::wish(loaded.pid)) {
                 // What stands there may be ours.
                 (Ok(variable), _) if self.knows(&variable) => {}

@@ -228,3 +228,17 @@ fn the_variable_that_code_shows_is_the_one_with_the_value_that_the_program_was_s
     assert!(by_code.is_same(&by_value), "{by_code:?}, {by_value:?}");
     assert!(libgomp::by_value(&loaded, copy, PLANTED + 1).unwrap().is_none());
 }
+
+/// A hostile program may map a library thousands of times.
+#[test]
+fn waits_are_changed_in_so_many_copies_only() {
+    let mut program = Program::compiled_by("cc");
+    let pid = program.child.id();
+    let process = program.runtimes.processes.get_mut(&pid).unwrap();
+    process.found = process::COPIES_MAX;
+    assert_eq!(process.search(pid, true, &mut Files::default(), None), [process::TOO_MANY]);
+    assert!(process.copies.is_empty());
+    process.found -= 1;
+    assert!(process.search(pid, true, &mut Files::default(), None).is_empty());
+    assert_eq!((process.copies.len(), process.found), (1, process::COPIES_MAX));
+}

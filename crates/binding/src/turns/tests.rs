@@ -3,11 +3,12 @@ use super::super::guardian::Guardian;
 use super::super::ledger::Entry;
 use super::super::ledger::Ledger;
 use super::super::mask;
-use super::super::members::ByParentage;
 use super::super::restore::{make_all_normal, restore};
 use super::super::word::Memories;
 use super::*;
+use crate::descent::{HandedOutWeight, Source};
 use crate::shared::gangs::GangsBeside;
+use crate::weights::Weights;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
 use corewise_testing::needs;
@@ -152,15 +153,18 @@ fn by_the_journal_all_threads_are_made_normal_again_also_daemons() {
     let (token, memories) = (ActToken::mint(), Memories::default());
     let stopped = |ledger: &Ledger| make_all_normal(ledger, &token);
     let ended = |ledger: &Ledger| {
-        let mut members = ByParentage::new(ledger.members());
         let within = Duration::from_secs(10);
-        restore(ledger, &token, &mut members, &memories, within).unwrap();
+        restore(ledger, &token, None, &memories, within).unwrap();
+    };
+    let turns_since = |since: u64| {
+        let (source, change) = (Source::Corewise(run), WeightChange::Idle);
+        Entry::WeightHandedOut(HandedOutWeight { source, change, since })
     };
     for make_normal in [&stopped as &dyn Fn(&Ledger), &ended] {
         all.into_iter().for_each(|tid| sched_policy::set(&token, tid, libc::SCHED_IDLE).unwrap());
         let mut ledger = Ledger::default();
         ledger.note(Entry::Member(run));
-        ledger.note(Entry::TurnsSince(corewise_sys::task::now() + 1));
+        ledger.note(turns_since(corewise_sys::task::now() + 1));
         ledger.note(Entry::InTurns(Task { start: 1, ..sleeper.task() }));
         make_normal(&ledger);
         assert_eq!(policies(), [libc::SCHED_IDLE; 3], "they were so before, and the number was another's");
@@ -169,7 +173,7 @@ fn by_the_journal_all_threads_are_made_normal_again_also_daemons() {
         assert_eq!(policies(), [NORMAL, libc::SCHED_IDLE, libc::SCHED_IDLE]);
         let mut ledger = Ledger::default();
         ledger.note(Entry::Member(run));
-        ledger.note(Entry::TurnsSince(run.start));
+        ledger.note(turns_since(run.start));
         make_normal(&ledger);
         assert_eq!(policies(), [NORMAL; 3], "also if no process takes turns any more");
     }
@@ -178,19 +182,26 @@ fn by_the_journal_all_threads_are_made_normal_again_also_daemons() {
 #[test]
 fn an_inherited_policy_is_undone_when_its_process_is_met_whatever_the_parent_is() {
     needs!(Root);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let (_sleeper, [.., daemon]) = family(Task { id: u32::MAX / 2, start: corewise_sys::task::now() });
+    let run = Task { id: u32::MAX / 2, start: corewise_sys::task::now() };
+    let (sleeper, [.., daemon]) = family(run);
     let start = Task::of(daemon).unwrap().unwrap().start;
     sched_policy::set(&ActToken::mint(), daemon, libc::SCHED_IDLE).unwrap();
-    let mut turns = turns(&file);
-    turns.make_heir_normal(daemon);
-    assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "no process takes turns");
-    turns.since = Some(start + 1);
-    turns.make_heir_normal(daemon);
-    assert_eq!(sched_policy::of(daemon), Ok(libc::SCHED_IDLE), "it was so before");
-    turns.since = Some(start);
-    turns.make_heir_normal(daemon);
-    assert_eq!(sched_policy::of(daemon), Ok(NORMAL));
+    let (source, change) = (Source::Corewise(run), WeightChange::Idle);
+    let met = |entries: &[Entry]| {
+        let changes = Guardian::idle().changes();
+        entries.iter().for_each(|entry| changes.record(entry).unwrap());
+        let (tid, pid, creator_tid, generation) = (daemon, daemon, None, 0);
+        let created = std::time::Instant::now();
+        Weights::new(changes).meet(&NewThread { tid, pid, creator_tid, generation, created });
+        sched_policy::of(daemon)
+    };
+    let handed_out = |since| Entry::WeightHandedOut(HandedOutWeight { source, change, since });
+    assert_eq!(met(&[]), Ok(libc::SCHED_IDLE), "no process takes turns");
+    assert_eq!(met(&[handed_out(start + 1)]), Ok(libc::SCHED_IDLE), "it was so before");
+    let in_turns = Entry::InTurns(Task { id: daemon, start });
+    assert_eq!(met(&[handed_out(start), in_turns]), Ok(libc::SCHED_IDLE), "it has no turn");
+    assert_eq!(met(&[handed_out(start)]), Ok(NORMAL));
+    drop(sleeper);
 }
 
 #[test]
@@ -232,8 +243,7 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
     let mut ledger = Ledger::default();
     ledger.note(Entry::Slowed(slowed[0].clone().unwrap()));
     slowed[0].iter().for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false));
-    let (mut members, within) = (ByParentage::new(ledger.members()), Duration::from_secs(10));
-    restore(&ledger, &token, &mut members, &Memories::default(), within).unwrap();
+    restore(&ledger, &token, None, &Memories::default(), Duration::from_secs(10)).unwrap();
     assert_eq!(sessions[0].nice(), 0);
     drop(ours);
     sched_policy::make_normal(&token, task(&sessions[0]));

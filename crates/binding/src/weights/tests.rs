@@ -1,11 +1,12 @@
 use super::*;
+use crate::descent::{HandedOutWeight, Source};
 use crate::guardian::Guardian;
-use crate::members::ByParentage;
 use crate::restore::{Remains, restore};
 use crate::word::Memories;
+use corewise_sys::proc::Proc;
 use corewise_testing::needs;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A process that waits, and starts another when it is asked to. Both end with it.
@@ -70,9 +71,8 @@ fn renice(tid: u32, level: i32) {
 
 /// Restores as the guardian and the next start do.
 fn restore_by_ledger(ledger: &Ledger) {
-    let (mut members, memories) = (ByParentage::new(ledger.members()), Memories::default());
     let within = Duration::from_secs(10);
-    let remains = restore(ledger, &ActToken::mint(), &mut members, &memories, within).unwrap();
+    let remains = restore(ledger, &ActToken::mint(), None, &Memories::default(), within).unwrap();
     assert_eq!(remains, Remains::default());
 }
 
@@ -127,7 +127,8 @@ fn the_next_owner_of_a_threads_number_keeps_its_level() {
     let thread = Task { start: parent.task().start - 1, ..parent.task() };
     let change = WeightChange::Nice { original: 0, ours: -3 };
     let mut ledger = Ledger::default();
-    ledger.note(Entry::WeightHandedOut(HandedOutWeight { change, since: task::now() + 1 }));
+    let source = Source::Process(thread);
+    ledger.note(Entry::WeightHandedOut(HandedOutWeight { source, change, since: 0 }));
     ledger.note(Entry::Weighed(Weighed { thread, change }));
     restore_by_ledger(&ledger);
     assert_eq!(parent.nice(), -3);
@@ -151,6 +152,102 @@ fn whatever_inherits_a_weight_gets_its_own_back_when_it_is_met_or_at_the_end() {
         restore_by_ledger(&weights.changes.ledger());
         assert_eq!((niceness::level_of(child), parent.nice()), (Ok(0), 0));
     }
+}
+
+/// A program that no corewise has started: what it reads from ends with this.
+struct Stranger(ChildStdin, u32);
+
+impl Stranger {
+    /// Runs a script whose standard input is descriptor 3, as an orphan.
+    fn start(script: &str) -> Stranger {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 3<&0; sh -c \"$1\" >/dev/null & echo $!", "sh", script]);
+        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let input = child.stdin.take().unwrap();
+        child.wait().unwrap();
+        Stranger(input, line.trim().parse().unwrap())
+    }
+
+    /// Waits for its child.
+    fn child(&self) -> u32 {
+        loop {
+            if let Some(&child) = Proc::own().children(self.1).unwrap().first() {
+                return child;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn task(&self) -> Task {
+        Task::of(self.1).unwrap().unwrap()
+    }
+}
+
+fn meet(weights: &mut Weights, tid: u32, creator_tid: Option<u32>) {
+    weights.meet(&NewThread { tid, pid: tid, creator_tid, generation: 0, created: Instant::now() });
+}
+
+/// Whatever a hostile user does, and whatever the level is.
+#[test]
+fn what_does_not_descend_from_a_weighed_process_keeps_a_level_that_was_handed_out() {
+    needs!(Root);
+    let (mut weights, weighed) = (weights(), Stranger::start("read x <&3"));
+    renice(weighed.1, 3);
+    assert_eq!(set(&mut weights, weighed.1, Weight::Percent(200)), OutcomeKind::Done);
+    assert_eq!(niceness::level_of(weighed.1), Ok(0));
+    let handed_out = weights.changes.ledger();
+    let change = WeightChange::Idle;
+    for source in [weighed.task(), Task { id: u32::MAX / 2, start: 7 }].map(Source::Process) {
+        let entry = Entry::WeightHandedOut(HandedOutWeight { source, change, since: 0 });
+        weights.changes.record(&entry).unwrap();
+    }
+    let stranger = Stranger::start("read x <&3");
+    assert_eq!(handed_out.like_inherited(stranger.task()).len(), 1, "it looks like an heir");
+    let levels = || (niceness::level_of(stranger.1), sched_policy::of(stranger.1));
+    for policy in [NORMAL, libc::SCHED_IDLE] {
+        sched_policy::set(&ActToken::mint(), stranger.1, policy).unwrap();
+        meet(&mut weights, stranger.1, None);
+        meet(&mut weights, stranger.1, Some(1));
+        assert_eq!(levels(), (Ok(0), Ok(policy)));
+    }
+    weights.changes.record(&Entry::Member(stranger.task())).unwrap();
+    weights.changes.record(&Entry::Member(weighed.task())).unwrap();
+    restore_by_ledger(&weights.changes.ledger());
+    assert_eq!(levels(), (Ok(0), Ok(libc::SCHED_IDLE)), "also at the end");
+    assert_eq!(niceness::level_of(weighed.1), Ok(3));
+}
+
+#[test]
+fn an_heir_is_known_by_its_parent_or_its_creator_and_hands_on() {
+    needs!(Root);
+    let weighed = Stranger::start("read x <&3; cat <&3 & read x <&3");
+    let mut weights = weights();
+    assert_eq!(set(&mut weights, weighed.1, Weight::Percent(200)), OutcomeKind::Done);
+    (&weighed.0).write_all(b"\n").unwrap();
+    let child = weighed.child();
+    assert_eq!(niceness::level_of(child), Ok(-3));
+    meet(&mut weights, child, None);
+    assert_eq!(niceness::level_of(child), Ok(0));
+    let ledger = weights.changes.ledger();
+    let mut sources: Vec<u32> =
+        ledger.weights_handed_out().map(|weight| weight.source.process().id).collect();
+    sources.sort_unstable();
+    let mut expected = [weighed.1, child];
+    expected.sort_unstable();
+    assert_eq!(sources, expected);
+    // An orphan of which only the creator is known.
+    let orphan = Stranger::start("read x <&3");
+    renice(orphan.1, -3);
+    meet(&mut weights, orphan.1, None);
+    assert_eq!(niceness::level_of(orphan.1), Ok(-3));
+    meet(&mut weights, orphan.1, Some(weighed.1));
+    assert_eq!(niceness::level_of(orphan.1), Ok(0));
+    weights.retain_processes(&HashSet::from([child]));
+    let left: Vec<u32> =
+        weights.changes.ledger().weights_handed_out().map(|weight| weight.source.process().id).collect();
+    assert_eq!(left, [child]);
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! From which processes a thread may have inherited a nice level or a policy.
+//!
+//! Problem: a level does not show where it comes from, and a stranger's own may be the same as one of ours.
+//! Approach: only what descends from a process that was given a change can have inherited it; an heir that
+//! was met hands on, too ([`crate::changes`]). What corewise itself has started is known by its environment
+//! even if its parents are gone. Limit: of other orphans the line is not known, so they stay as they are: a
+//! wrong level of theirs does less harm than a changed level of a stranger.
+
+use super::thread_weight::WeightChange;
+use corewise_sys::environment::started_by;
+use corewise_sys::proc::Proc;
+use corewise_sys::task::Task;
+use std::fmt;
+
+/// A weight that threads may have inherited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOutWeight {
+    /// What has handed it on since.
+    pub source: Source,
+    /// How the weight of a thread was changed.
+    pub change: WeightChange,
+    /// When that was first done, in units of start times.
+    pub since: u64,
+}
+
+/// From what a thread may have inherited a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A process, with all that descends from it.
+    Process(Task),
+    /// A corewise, with all that it has started.
+    Corewise(Task),
+}
+
+impl Source {
+    /// Returns from what may be inherited what a process of this corewise's is given.
+    pub fn of(process: Task) -> Source {
+        let own = std::process::id();
+        let corewise = line(process.id).into_iter().find(|process| process.id == own);
+        corewise.map_or(Source::Process(process), Source::Corewise)
+    }
+
+    /// Returns the process that it is known by.
+    pub fn process(self) -> Task {
+        let (Source::Process(process) | Source::Corewise(process)) = self;
+        process
+    }
+
+    /// Parses the output of [`Display`](fmt::Display), word by word.
+    pub fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Source> {
+        match (words.next()?, words.next()?.parse().ok()?) {
+            ("process", process) => Some(Source::Process(process)),
+            ("corewise", process) => Some(Source::Corewise(process)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Process(process) => write!(f, "process {process}"),
+            Source::Corewise(process) => write!(f, "corewise {process}"),
+        }
+    }
+}
+
+/// Returns the first of these that a thread descends from, the nearest first. `creator` has created it, if
+/// that is known, and may have ended since.
+pub fn nearest(
+    handed_out: &[HandedOutWeight],
+    thread: Task,
+    creator: Option<u32>,
+) -> Option<HandedOutWeight> {
+    let by_process = |known: Task| handed_out.iter().find(|weight| weight.source.process() == known);
+    let line = line(thread.id);
+    let by_line = || line.iter().find_map(|process| by_process(*process));
+    let by_creator = || {
+        let is_still = |of: Task| matches!(Task::of(of.id), Ok(now) if now.is_none_or(|now| now == of));
+        let is_it = |of: Task| Some(of.id) == creator && is_still(of);
+        handed_out.iter().find(|weight| is_it(weight.source.process()))
+    };
+    let by_environment = || {
+        let corewise = handed_out.iter().filter_map(|weight| match weight.source {
+            Source::Corewise(corewise) => Some((weight, corewise)),
+            Source::Process(_) => None,
+        });
+        // A foreign program's environment is read only where it can matter.
+        let corewise: Vec<_> = corewise.collect();
+        let started = |process: &Task| {
+            let by = started_by(&Proc::own(), process.id);
+            let is_it = |of: &Task| Some(of.id) == by && of.start <= process.start;
+            corewise.iter().find(|(_, of)| is_it(of)).map(|(weight, _)| *weight)
+        };
+        if corewise.is_empty() { None } else { line.iter().find_map(started) }
+    };
+    by_line().or_else(by_creator).or_else(by_environment).copied()
+}
+
+/// Returns the process of a thread and those that it descends from, as far as they live, the nearest first.
+fn line(tid: u32) -> Vec<Task> {
+    let proc = Proc::own();
+    let mut line: Vec<Task> = Vec::new();
+    let status = proc.status(tid).ok().flatten();
+    let mut next = status.and_then(|status| status.field("Tgid")?.parse().ok()).unwrap_or(0);
+    // Numbers that are used again while this looks could lead in a circle.
+    while next != 0 && line.iter().all(|known| known.id != next) {
+        let Ok(Some(stat)) = proc.task(next) else { break };
+        line.push(Task { id: next, start: stat.start_ticks });
+        next = stat.parent;
+    }
+    line
+}
