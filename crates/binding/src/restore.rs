@@ -435,4 +435,4 @@ fn is_halfway(given: &mut Given) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

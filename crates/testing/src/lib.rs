@@ -84,6 +84,8 @@ capabilities! {
     Cgroup = "cgroup",
     /// A file system may be mounted.
     Mount = "mount",
+    /// A file system of one's own (FUSE) may be mounted.
+    Fuse = "fuse",
     /// The kernel divides the PEs among sessions.
     SessionGroups = "session-groups",
     /// The browser is installed.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::journal::HEAD;
 use crate::mask;
+use crate::restore::tests::alone;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
@@ -42,6 +43,7 @@ fn of_bound_process(run: &Name) -> (String, std::process::Child) {
 #[test]
 fn a_damaged_journal_is_named_and_what_is_left_of_it_restored() {
     corewise_testing::needs!(TwoPes);
+    let _alone = alone();
     let (_parent, directory) = directory();
     let name = gone();
     let path = directory.path().join(name.to_string());

@@ -4,7 +4,7 @@ use corewise_sys::real_time::RealTime;
 use corewise_testing::{Capability, or_skip};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The members that the test lists.
 struct Listed(Vec<Vec<u32>>);
@@ -18,6 +18,13 @@ impl Members for Listed {
 
 const WITHIN: Duration = Duration::from_secs(2);
 
+/// While this is held, no other test restores. Their threads belong to the same process, so a restoration may
+/// mistake a thread of another test for one that inherited its mask.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// In a thread of its own: binds it, calls `then`, restores, and returns the masks before and after.
 fn restore_after(then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static) -> (CpuSet, CpuSet) {
     restore_from(affinity::all_pes(), then)
@@ -28,10 +35,7 @@ fn restore_from(
     restorer: CpuSet,
     then: impl FnOnce(&mut Ledger, &ActToken, Task) + Send + 'static,
 ) -> (CpuSet, CpuSet) {
-    // The other tests' threads belong to the same process: a concurrent restoration may mistake this
-    // thread for one that inherited its mask.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     std::thread::spawn(move || {
         let token = ActToken::mint();
         let thread = Task::of(nix::unistd::gettid().as_raw() as u32).unwrap().unwrap();
@@ -283,7 +287,7 @@ const HIDING: &str = r#"
 
 #[test]
 fn a_program_whose_memory_cannot_be_read_keeps_no_other_from_its_mask() {
-    corewise_testing::needs!(Root, TwoPes, Mount);
+    corewise_testing::needs!(Root, TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("hiding.c"), HIDING).unwrap();
@@ -294,11 +298,14 @@ fn a_program_whose_memory_cannot_be_read_keeps_no_other_from_its_mask() {
         Command::new(path("hiding")).arg(path("hiding.c")).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(hiding.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let (first, code) = line.trim().split_once(' ').unwrap();
+    let Some((first, code)) = line.trim().split_once(' ') else {
+        corewise_testing::skip!(Fuse, "FUSE cannot be mounted: {}", hiding.wait().unwrap())
+    };
     let [first, code] = [first, code].map(|text| u64::from_str_radix(text, 16).unwrap());
     let memory = corewise_code::library::memory(hiding.id()).unwrap();
     let found = Word::found(hiding.id(), &memory, first, 8, code).unwrap();
     let word = Word { address: first + 4096, ours: BTreeSet::from([200]), ..found };
+    let _alone = alone();
     std::thread::spawn(move || {
         let (thread, token) =
             (Task::of(nix::unistd::gettid().as_raw() as u32).unwrap().unwrap(), ActToken::mint());

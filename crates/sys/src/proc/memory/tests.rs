@@ -103,7 +103,7 @@ fn kind(result: io::Result<()>) -> Option<io::ErrorKind> {
 #[test]
 fn a_file_system_of_another_process_is_never_asked() {
     needs!(Root);
-    let Some(system) = OneFile::mounted() else { skip!(Mount, "FUSE cannot be mounted") };
+    let Some(system) = OneFile::mounted() else { skip!(Fuse, "FUSE cannot be mounted") };
     let file = File::open(system.at.path()).unwrap();
     // What is private may be written to, whatever the file permits.
     let address = map(Some(&file), libc::MAP_PRIVATE);
@@ -147,7 +147,7 @@ fn with_strings_in<T>(file: Option<&File>, look: impl FnOnce(u32) -> T) -> T {
 #[test]
 fn arguments_and_variables_are_read_only_from_memory() {
     needs!(Root);
-    let Some(system) = OneFile::mounted() else { skip!(Mount, "FUSE cannot be mounted") };
+    let Some(system) = OneFile::mounted() else { skip!(Fuse, "FUSE cannot be mounted") };
     let file = File::open(system.at.path()).unwrap();
     let read = |pid| {
         let name = Proc::own().program_name(pid).is_some();
