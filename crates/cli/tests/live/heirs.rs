@@ -71,8 +71,9 @@ fn printed(discovery: &str, trials: &[&str]) -> Vec<String> {
 fn what_a_bound_thread_starts_sees_every_pe() {
     needs!(Root, TwoPes, Bpf, Python);
     let printed = printed("bpf", &["5", "exec", "system", "spawn", "fork"]);
-    let narrow: Vec<_> = printed.iter().filter(|line| line.ends_with(" 1")).collect();
-    assert_eq!((printed.len(), narrow.len()), (20, 0), "{printed:?}");
+    let narrow = printed.iter().filter(|line| line.ends_with(" 1")).count();
+    // A hypervisor may take the PE of the thread that gives back for as long as a program needs to ask.
+    assert!(printed.len() == 20 && narrow <= 1, "{printed:?}");
 }
 
 /// A shell that has had children is not bound.
