@@ -40,9 +40,6 @@ const PAGES_MAX: usize = 4;
 const SEARCH_AFTER: Duration = Duration::from_millis(20);
 const SEARCH_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// Files without the note that are remembered; beyond, all are forgotten.
-const OTHERS_MAX: usize = 1 << 12;
-
 /// Bytes of the note section that are read: it has one note, or one for each copy of a function.
 const NOTE_MAX: u64 = 64;
 
@@ -112,10 +109,6 @@ impl ProgramReports {
 
     /// These are the processes that live.
     pub fn retain(&mut self, living: &HashSet<u32>) {
-        // Builds make ever new files.
-        if self.others.len() > OTHERS_MAX {
-            self.others.clear();
-        }
         self.processes.retain(|pid, _| living.contains(pid));
     }
 
