@@ -7,6 +7,7 @@
 //! library's variable has its value only after its constructor has run; so one more search follows, and
 //! another one as soon as a variable that was 0 is set. While threads are delayed there are more searches,
 //! rarely, where nothing was found or long ago: a process may have become another program of the same size.
+//! Where nothing is found, the time between two of them doubles, as in [`corewise_core::backoff`].
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,19 @@ use std::time::{Duration, Instant};
 const AFTER: Duration = Duration::from_millis(50);
 const AFTER_MAX: Duration = Duration::from_millis(200);
 
-/// Time after which threads that are delayed are reason enough for another search.
-pub const ANYWAY_AFTER: Duration = Duration::from_secs(5);
+/// Time after which threads that are delayed are reason enough for another search, at most.
+const ANYWAY_AFTER: Duration = Duration::from_secs(5);
+
+/// Why a search may be due although the code has not changed since the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pressing {
+    /// A variable was set that was 0.
+    IsSetNow,
+    /// Threads are delayed, and nothing was found.
+    NothingFound,
+    /// Threads are delayed, and it is long ago.
+    Delayed,
+}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -28,11 +40,13 @@ pub struct Schedule {
     /// Whether the code had that size at the search before, too.
     is_settled: bool,
     searched_at: Option<Instant>,
+    /// When the code was found to have changed.
+    changed_at: Instant,
 }
 
 impl Schedule {
     pub fn from(now: Instant) -> Schedule {
-        Schedule { at: now, after: AFTER, code: None, is_settled: false, searched_at: None }
+        Schedule { at: now, after: AFTER, code: None, is_settled: false, searched_at: None, changed_at: now }
     }
 
     /// Threads have come, and maybe a library with them.
@@ -40,12 +54,12 @@ impl Schedule {
         (self.at, self.after) = (now, AFTER);
     }
 
-    /// Whether a search is due of code of this size; with `pressing` also if the last one is that old.
+    /// Whether a search is due of code of this size; where it is `pressing`, also of code that has not changed.
     pub fn is_due(
         &mut self,
         now: Instant,
         code: impl FnOnce() -> Option<u64>,
-        pressing: Option<Duration>,
+        pressing: Option<Pressing>,
     ) -> bool {
         if now < self.at {
             return false;
@@ -53,8 +67,19 @@ impl Schedule {
         (self.at, self.after) = (now + self.after, (2 * self.after).min(AFTER_MAX));
         let code = code();
         let is_settled = self.searched_at.is_some() && code == self.code;
-        let is_old = |limit| self.searched_at.is_none_or(|at| now.duration_since(at) >= limit);
+        let is_old = |why| {
+            self.searched_at.is_none_or(|at| match why {
+                Pressing::IsSetNow => true,
+                Pressing::NothingFound => {
+                    now.duration_since(at) >= at.duration_since(self.changed_at).min(ANYWAY_AFTER)
+                }
+                Pressing::Delayed => now.duration_since(at) >= ANYWAY_AFTER,
+            })
+        };
         let is_due = !is_settled || !self.is_settled || pressing.is_some_and(is_old);
+        if !is_settled {
+            self.changed_at = now;
+        }
         if is_due {
             (self.code, self.is_settled, self.searched_at) = (code, is_settled, Some(now));
         }
@@ -73,8 +98,8 @@ mod tests {
         let mut schedule = Schedule::from(begin);
         let look = |(index, size): (usize, char)| {
             let now = begin + Duration::from_millis(50) * index as u32;
-            let limit = if has_found { ANYWAY_AFTER } else { Duration::ZERO };
-            let pressing = size.is_lowercase().then_some(limit);
+            let why = if has_found { Pressing::Delayed } else { Pressing::NothingFound };
+            let pressing = size.is_lowercase().then_some(why);
             let code = || Some(u64::from(size.to_ascii_uppercase()));
             if schedule.is_due(now, code, pressing) { 'S' } else { '.' }
         };
@@ -88,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn while_threads_are_delayed_it_is_searched_until_something_is_found() {
-        assert_eq!(drawn("AAAaaaaaaaaaaaaaaaaa", false), "SS.S...S...S...S...S");
+    fn while_threads_are_delayed_it_is_searched_ever_more_rarely_until_something_is_found() {
+        assert_eq!(drawn("AAAaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false), "SS.S...S.......S...............S");
         assert_eq!(drawn("AAAaaaaaaaaaaaaaaaaa", true), "SS..................");
         let searches = drawn(&"a".repeat(250), true).matches('S').count();
         assert_eq!(searches, 4, "twice at first, then every {ANYWAY_AFTER:?}");

@@ -3,7 +3,7 @@
 
 use super::loaded::{Files, Loaded};
 use super::process::{COPIES_MAX, Idling, Process, Runtime, TOO_MANY};
-use super::schedule::ANYWAY_AFTER;
+use super::schedule::Pressing;
 use super::variable::Variable;
 use super::{exported, libgomp, openmpi};
 use crate::changes::Changes;
@@ -12,7 +12,7 @@ use corewise_sys::environment;
 use corewise_sys::proc::Proc;
 use std::fmt::Display;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// See [`Process::advice`].
 pub(super) const OF_LIBOMP: &str = "threads of LLVM's or Intel's OpenMP waited for PEs, and their waits \
@@ -33,8 +33,9 @@ impl Process {
         let has_found = !self.copies.is_empty();
         let is_set_now = self.unset.iter().any(|variable| variable.word() != Some(0));
         let pressing = match (is_set_now, is_delayed, has_found) {
-            (true, ..) | (_, true, false) => Some(Duration::ZERO),
-            (_, true, true) => Some(ANYWAY_AFTER),
+            (true, ..) => Some(Pressing::IsSetNow),
+            (_, true, false) => Some(Pressing::NothingFound),
+            (_, true, true) => Some(Pressing::Delayed),
             (_, false, _) => None,
         };
         self.schedule.is_due(now, || Proc::own().code_size(pid), pressing)

@@ -2,8 +2,9 @@
 //!
 //! Problem: threads that wait for PEs must be seen within milliseconds, but reading takes time of a PE, and
 //! interrupts a thread of the program where all PEs are busy. Approach: a [`Cadence`] whose events are that
-//! the waits of a process begin to matter. The same rules hold on a real machine and in simulations. Limits:
-//! a lone program that has run for a second is looked at every 50 ms.
+//! the waits of one more process begin to matter. Where they have mattered for a second and nothing could be
+//! done about it, the next look may be as late as where nothing matters. The same rules hold on a real machine
+//! and in simulations. Limits: a lone program that has run for a second is looked at every 50 ms.
 
 use super::losses::{self, UNTRIED};
 use crate::cadence::Cadence;
@@ -26,7 +27,11 @@ const REPORTED_FROM: f64 = 0.02;
 
 /// When to look; see the module documentation.
 #[derive(Debug, Clone, Copy)]
-pub struct Looks(Cadence);
+pub struct Looks {
+    cadence: Cadence,
+    /// The processes whose waits mattered at the last look.
+    mattering: usize,
+}
 
 /// What a look shows of a process with several threads.
 #[derive(Debug, Clone, Copy)]
@@ -45,12 +50,12 @@ impl Looks {
     /// Begins now.
     pub fn new(now: Time) -> Looks {
         let [least, most] = EVERY;
-        Looks(Cadence::new(least, most, now))
+        Looks { cadence: Cadence::new(least, most, now), mattering: 0 }
     }
 
     /// Notes that a process has got a second thread.
     pub fn note_team(&mut self, now: Time) {
-        self.0.note_event(now);
+        self.cadence.note_event(now);
     }
 
     /// Takes in what was seen of all processes with several threads. Returns the time until the next look.
@@ -58,15 +63,18 @@ impl Looks {
         if !looks.is_empty() && looks.iter().all(|look| look.waits == IdleWaits::Yield) {
             return EVERY_IF_ALL_YIELD;
         }
-        if looks.iter().any(Look::is_event) {
-            self.0.note_event(now);
+        let mattering = looks.iter().filter(|look| look.matters()).count();
+        if mattering > self.mattering {
+            self.cadence.note_event(now);
         }
-        self.0.within(now)
+        self.mattering = mattering;
+        self.cadence.within(now)
     }
 }
 
 impl Look {
-    fn is_event(&self) -> bool {
+    /// Returns whether its waits matter, and nothing was done about them.
+    fn matters(&self) -> bool {
         let is_undecided = !self.is_changed && self.waits != IdleWaits::Yield;
         is_undecided && losses::of_own_waits(&self.times) > UNTRIED
     }
@@ -104,6 +112,21 @@ mod tests {
         assert_eq!(next(&[look(IdleWaits::Yield, false, 0.5)]), ms(250));
         let both = [look(IdleWaits::Yield, false, 0.5), look(IdleWaits::Fixed, false, 0.5)];
         assert_eq!(next(&both), ms(5));
+    }
+
+    #[test]
+    fn what_matters_for_long_and_cannot_be_helped_is_looked_at_rarely_until_one_more_process_begins_to() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let ms = Duration::from_millis;
+        let mut looks = Looks::new(at(0));
+        let waiting = look(IdleWaits::Fixed, false, 0.5);
+        let next = |looks: &mut Looks, at_ms, count| looks.take(at(at_ms), &vec![waiting; count]);
+        assert_eq!(next(&mut looks, 2_000, 1), ms(5));
+        assert_eq!(next(&mut looks, 2_400, 1), ms(20));
+        assert_eq!(next(&mut looks, 3_000, 1), ms(50));
+        assert_eq!(next(&mut looks, 3_050, 2), ms(5), "one more");
+        assert_eq!(next(&mut looks, 4_050, 1), ms(50), "one less");
+        assert_eq!(next(&mut looks, 4_100, 2), ms(5), "one more again");
     }
 
     #[test]
