@@ -87,7 +87,6 @@ fn observation(second: u64, pmu: bool) -> Observation {
         counters: Some(counters(index, second, pmu)),
         hints: Hints::default(),
         progress: None,
-        treatment: None,
         ended: false,
     };
     // Of different and changing parallelism: 1 to 8.

@@ -31,7 +31,7 @@ use crate::guard::{BACK, Findings, Guard};
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
 use crate::observe::{
-    CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading, Treatment,
+    CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading,
 };
 use crate::own_cost::OwnCost;
 use crate::plan::{Action, Change, Placement, SettingKind};
@@ -53,6 +53,7 @@ mod gangs;
 mod intake;
 mod present;
 mod settings;
+mod treatments;
 mod windows;
 
 /// How long the engine leaves a thread alone after the system refused to bind it.
@@ -202,11 +203,11 @@ impl Engine {
         self.own_cost.and_then(|own_cost| own_cost.reason())
     }
 
-    /// Returns the kinds of events to subscribe to: those that the policy needs, and times of processes if
-    /// their waits may be changed.
+    /// Returns the kinds of events to subscribe to: those that the policy needs, times of processes if their
+    /// waits may be changed, and changed treatments.
     pub fn event_kinds(&self) -> Vec<EventKind> {
         let waits = self.config.changes_waits().then_some(EventKind::Process);
-        self.policy.needs().events.iter().copied().chain(waits).collect()
+        self.policy.needs().events.iter().copied().chain(waits).chain([EventKind::Treated]).collect()
     }
 
     /// Returns its parameters.
@@ -315,12 +316,8 @@ impl Engine {
             self.present.take_outcome(outcome, now);
             self.waits.take_outcome(outcome);
         }
-        // The machine model does not cover PEs that came online after it was made.
-        let allowed = observation.allowed.intersection(&self.machine.topology.pes);
-        // Avoid the PEs of other runs: independent runs of one policy would choose the same PEs first.
-        let untaken = allowed.difference(&observation.taken);
-        let allowed = if untaken.is_empty() { allowed } else { untaken };
-        self.intake.begin(now, allowed, observation.threads.len());
+        self.intake.begin(observation, &self.machine.topology);
+        self.limit_waits();
         let mut actions = Vec::new();
         for reading in &observation.threads {
             if reading.ended {
@@ -343,8 +340,9 @@ impl Engine {
             drop_invalid(&mut self.intended, &self.intake);
         }
         if let Some(guard) = &mut self.guard {
-            let guarded = |reading: &&ThreadReading| Treatment::is_guarded(&reading.treatment);
-            let wanted = self.intended.bound.keys().any(|thread| self.intake.is_guarded(*thread));
+            let known = &self.intake;
+            let wanted = self.intended.bound.keys().any(|thread| known.is_guarded(*thread));
+            let guarded = |reading: &&ThreadReading| known.treatments.is_guarded(reading.pid);
             guard.take(now, observation.threads.iter().filter(guarded), wanted);
         }
         if let (Some(guard), Some(board)) = (&mut self.waits_guard, &observation.board) {
@@ -380,7 +378,7 @@ impl Engine {
             }
         }
         let mut actions = Vec::new();
-        let mut waits_change = false;
+        let mut is_changed = false;
         for event in &batch.events {
             match event {
                 // An observation that was made while this event waited shows the thread as it is now.
@@ -393,18 +391,18 @@ impl Engine {
                 Event::ThreadRenamed { thread, name } => self.intake.rename(*thread, name),
                 Event::TlpChanged(runnable) => self.intake.take_runnable(*runnable),
                 Event::Hint { thread, hints } => self.intake.take_hints(*thread, *hints),
-                Event::AllowedChanged(pes) => {
-                    self.intake.allowed = pes.intersection(&self.machine.topology.pes)
-                }
-                Event::Process(reading) => waits_change |= self.take_process(reading),
+                Event::AllowedChanged(pes) => self.intake.take_allowed(pes, &self.machine.topology),
+                Event::Process(reading) => is_changed |= self.take_process(reading),
+                Event::Treated { pid, treatment } => is_changed |= self.treat(*pid, treatment.as_ref()),
             }
         }
         let cause = Cause::Events(&batch.events);
         if self.policy.answers(&self.intake.scene(cause, &self.machine, self.config.claims)) {
             self.ask(cause);
             self.decide(&mut actions);
-        } else if waits_change {
+        } else if is_changed {
             let mut wanted = self.present.placement().clone();
+            drop_invalid(&mut wanted, &self.intake);
             self.apply_wanted(&mut wanted, &mut actions);
         }
         actions
@@ -412,12 +410,13 @@ impl Engine {
 
     /// Takes in the times of a process. Returns whether other waits are wanted.
     fn take_process(&mut self, reading: &ProcessReading) -> bool {
+        let may = self.intake.treatments.waits(reading.leader.tid);
         // Times of an epoch without changes say nothing about the rules.
         if self.is_disturbed(reading.at) {
-            self.waits.skip(reading);
+            self.waits.skip(reading, may);
             return false;
         }
-        self.waits.take(reading, self.intake.now)
+        self.waits.take(reading, may, self.intake.now)
     }
 
     fn forget(&mut self, thread: ThreadId) {
@@ -510,7 +509,9 @@ impl Engine {
             let reason: Arc<str> = guard.reason().into();
             let mut moves = 0..BINDS_PER_PE_MAX * self.intake.allowed.len();
             for action in actions.split_off(before) {
-                let is_free = action.change == Change::Free && self.intake.is_guarded(action.thread);
+                let is_free = action.change == Change::Free
+                    && self.intake.is_guarded(action.thread)
+                    && self.intake.why_not_permitted(&action).is_none();
                 let back = self.move_back(guard, action.thread).filter(|_| is_free && moves.next().is_some());
                 actions.extend(back);
                 actions.push(if is_free { Action { reason: reason.clone(), ..action } } else { action });
@@ -560,6 +561,7 @@ impl Engine {
             let resets = actions[before..].iter_mut().filter(|action| is_of_waits(&action.change));
             resets.for_each(|action| action.reason = reason.clone());
         }
+        self.intake.explain(&mut actions[before..]);
     }
 
     /// Returns whether waits and turns are now as without corewise, whatever their rules say.

@@ -10,7 +10,7 @@ mod process;
 mod treatment;
 
 pub use self::process::{IdleWaits, ProcessReading, ProcessTimes};
-pub use self::treatment::Treatment;
+pub use self::treatment::{Treatment, Treatments};
 use crate::board::Board;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
@@ -26,8 +26,11 @@ use std::time::Duration;
 pub struct Observation {
     /// The time of the observation.
     pub at: Time,
-    /// The PEs that are online, allowed for the whole application, and not reserved for others now.
+    /// The PEs that are online and allowed for the whole application.
     pub allowed: CpuSet,
+    /// Those of them that are reserved for others now: no thread is placed there.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub reserved: CpuSet,
     /// The PEs to which others, such as another run of corewise, have bound threads.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub taken: CpuSet,
@@ -36,6 +39,9 @@ pub struct Observation {
     /// The processes with several threads, as they were last read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessReading>,
+    /// How processes are treated, where not as everything else.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub treatments: Arc<Treatments>,
     /// Every application.
     pub applications: Vec<ApplicationReading>,
     /// The processes, by their first threads, whose programs became known since the last observation.
@@ -55,6 +61,17 @@ pub struct Observation {
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+fn is_empty(treatments: &Arc<Treatments>) -> bool {
+    treatments.is_empty()
+}
+
+impl Observation {
+    /// Returns the PEs on which threads may be placed: none if all are reserved.
+    pub fn unreserved(&self) -> CpuSet {
+        self.allowed.difference(&self.reserved)
+    }
 }
 
 /// The program that a process runs.
@@ -145,6 +162,13 @@ pub enum Event {
     /// recordings of version 3 and before it is called `delayed`, and says nothing.)
     #[serde(alias = "delayed")]
     Process(ProcessReading),
+    /// A process is treated in another way from now on. Reported before other events of the process.
+    Treated {
+        /// The process.
+        pid: u32,
+        /// How; `None`: as everything else.
+        treatment: Option<Arc<Treatment>>,
+    },
 }
 
 /// The minimum time between two reports of an application's number of runnable threads.
@@ -178,6 +202,8 @@ pub enum EventKind {
     AllowedChanged,
     /// The times of a process were read.
     Process,
+    /// A process is treated in another way.
+    Treated,
 }
 
 impl EventKind {
@@ -190,6 +216,7 @@ impl EventKind {
         EventKind::Hint,
         EventKind::AllowedChanged,
         EventKind::Process,
+        EventKind::Treated,
     ];
 
     /// Returns the kind in words.
@@ -202,6 +229,7 @@ impl EventKind {
             EventKind::Hint => "hints",
             EventKind::AllowedChanged => "changes of the allowed PEs",
             EventKind::Process => "threads that wait for a PE",
+            EventKind::Treated => "changed treatments of processes",
         }
     }
 }
@@ -217,6 +245,7 @@ impl Event {
             Event::Hint { .. } => EventKind::Hint,
             Event::AllowedChanged(_) => EventKind::AllowedChanged,
             Event::Process(_) => EventKind::Process,
+            Event::Treated { .. } => EventKind::Treated,
         }
     }
 
@@ -227,7 +256,10 @@ impl Event {
             Event::ThreadStarted(reading) => ended.contains(&reading.thread),
             Event::ThreadRenamed { thread, .. } | Event::Hint { thread, .. } => ended.contains(thread),
             Event::Process(reading) => ended.contains(&reading.leader),
-            Event::ThreadEnded(_) | Event::TlpChanged(_) | Event::AllowedChanged(_) => false,
+            Event::ThreadEnded(_)
+            | Event::TlpChanged(_)
+            | Event::AllowedChanged(_)
+            | Event::Treated { .. } => false,
         }
     }
 }
@@ -252,7 +284,7 @@ pub struct ThreadReading {
     pub runnable: bool,
     /// The PE that it runs on or ran on last.
     pub last_pe: Option<PeId>,
-    /// Whether it may be placed, and if not, why.
+    /// Who decides where it runs, as far as the thread itself shows.
     pub standing: Standing,
     /// The PEs that its user permits: its mask before corewise changed it, within the cpuset.
     pub permitted: Arc<CpuSet>,
@@ -264,9 +296,6 @@ pub struct ThreadReading {
     /// The hints of its runtime library.
     #[serde(default, skip_serializing_if = "Hints::none")]
     pub hints: Hints,
-    /// What rules say about its placement; `None`: it is placed as everything else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub treatment: Option<Arc<Treatment>>,
     /// Whether this is its last reading.
     pub ended: bool,
 }
@@ -289,7 +318,6 @@ impl ThreadReading {
             counters: None,
             hints: Hints::default(),
             progress: None,
-            treatment: None,
             ended: false,
         }
     }
@@ -372,7 +400,7 @@ pub enum Standing {
     /// Its user placed it by `OMP_PLACES`, `GOMP_CPU_AFFINITY`, `KMP_AFFINITY` or the like; corewise leaves
     /// it alone.
     UserPlaced,
-    /// A rule, or another corewise that places it, says that it is left alone.
+    /// Its [treatment](Treatment::left_alone) says that it is left alone. Worlds do not report this.
     LeftAlone,
 }
 
@@ -386,7 +414,7 @@ impl Standing {
             }
             Standing::SelfPinned => Some("it set its own PEs"),
             Standing::UserPlaced => Some("its user chose its PEs (by OMP_PLACES or the like)"),
-            Standing::LeftAlone => Some("a rule leaves it alone"),
+            Standing::LeftAlone => Some("it is left alone"),
         }
     }
 }

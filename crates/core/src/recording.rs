@@ -23,7 +23,7 @@ pub use replay::{Question, RecordedWorld, Replay};
 pub const FORMAT: &str = "corewise-recording";
 
 /// The format version that this code writes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The oldest format version that this code reads.
 const VERSION_MIN: u32 = 1;
@@ -333,7 +333,6 @@ mod tests {
             counters: None,
             progress: None,
             hints: Hints::default(),
-            treatment: None,
             ended: false,
         };
         let then = [

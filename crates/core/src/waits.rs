@@ -74,6 +74,12 @@ pub struct Mitigations {
 }
 
 impl Mitigations {
+    /// Nothing.
+    pub const NONE: Mitigations = Mitigations { spin: false, turns: false };
+
+    /// Everything.
+    pub const ALL: Mitigations = Mitigations { spin: true, turns: true };
+
     /// The words that users write.
     pub const WORDS: &str = "off|spin|turns|auto";
 
@@ -98,6 +104,20 @@ impl Mitigations {
     pub fn any(self) -> bool {
         self.spin || self.turns
     }
+
+    /// Returns what both permit.
+    pub fn and(self, other: Mitigations) -> Mitigations {
+        Mitigations { spin: self.spin && other.spin, turns: self.turns && other.turns }
+    }
+
+    /// Returns whether a setting of this kind may be changed; those that are not of waits may.
+    pub fn permit(self, kind: SettingKind) -> bool {
+        match kind {
+            SettingKind::SpinCount => self.spin,
+            SettingKind::Turns => self.turns,
+            SettingKind::Weight => true,
+        }
+    }
 }
 
 /// The waits of all processes with several threads.
@@ -113,22 +133,31 @@ impl Waits {
         Self { may, processes: BTreeMap::new() }
     }
 
-    /// Takes in a reading. Returns whether other settings are wanted from now on.
-    pub fn take(&mut self, reading: &ProcessReading, now: Time) -> bool {
-        if reading.left_alone {
-            return self.processes.remove(&reading.leader).is_some_and(|process| process.is_changed());
-        }
-        let (may, process) = (self.may, self.process(reading));
-        process.take(reading, may, now)
+    /// Takes note of what may be changed about the waits of each process from now on, by its ID, where the
+    /// run permits it, too. A process of which nothing may be changed is forgotten.
+    pub fn limit(&mut self, may: impl Fn(u32) -> Mitigations) {
+        let run = self.may;
+        self.processes.retain(|leader, process| {
+            let may = may(leader.tid).and(run);
+            process.limit(may);
+            may.any()
+        });
+    }
+
+    /// Takes in a reading of a process about whose waits this may be changed. Returns whether other settings
+    /// are wanted from now on.
+    pub fn take(&mut self, reading: &ProcessReading, may: Mitigations, now: Time) -> bool {
+        self.process(reading, may).is_some_and(|process| process.take(reading, now))
     }
 
     /// Takes in a reading of a time in which all changes were undone.
-    pub fn skip(&mut self, reading: &ProcessReading) {
-        self.process(reading).skip(reading);
+    pub fn skip(&mut self, reading: &ProcessReading, may: Mitigations) {
+        self.process(reading, may).into_iter().for_each(|process| process.skip(reading));
     }
 
-    fn process(&mut self, reading: &ProcessReading) -> &mut Process {
-        self.processes.entry(reading.leader).or_insert_with(|| Process::new(reading))
+    fn process(&mut self, reading: &ProcessReading, may: Mitigations) -> Option<&mut Process> {
+        let may = may.and(self.may);
+        may.any().then(|| self.processes.entry(reading.leader).or_insert_with(|| Process::new(reading, may)))
     }
 
     /// Takes in the outcome of a change.
@@ -145,18 +174,15 @@ impl Waits {
 
     /// Returns the processes whose samples can show that something else is better.
     pub fn to_judge(&self) -> Vec<ThreadId> {
-        let may = self.may;
-        let of = self.processes.iter().filter(|(_, process)| process.is_to_be_judged(may));
+        let of = self.processes.iter().filter(|(_, process)| process.is_to_be_judged());
         of.map(|(&leader, _)| leader).collect()
     }
 
     /// Takes in what samples have shown of the threads of such a process.
     pub fn judge(&mut self, leader: ThreadId, samples: Samples, now: Time) {
-        let may = self.may;
-        self.processes
-            .get_mut(&leader)
-            .into_iter()
-            .for_each(|process| process.judge(samples.clone(), may, now));
+        if let Some(process) = self.processes.get_mut(&leader) {
+            process.judge(samples, now);
+        }
     }
 
     /// Forgets samples that were taken while changes were undone.
@@ -166,12 +192,12 @@ impl Waits {
 
     /// Returns the time until the next observation, if samples are to be judged.
     pub fn judged_within(&self, now: Time) -> Option<Duration> {
-        self.processes.values().filter_map(|process| process.judged_within(self.may, now)).min()
+        self.processes.values().filter_map(|process| process.judged_within(now)).min()
     }
 
     /// Returns whether a process has lost enough for lack of samples that opening them is worth it.
     pub fn needs_samples(&self) -> bool {
-        self.processes.values().any(|process| process.needs_samples(self.may))
+        self.processes.values().any(|process| process.needs_samples())
     }
 
     /// Returns the processes in a state.
@@ -181,8 +207,7 @@ impl Waits {
 
     /// Returns the processes whose threads must not share PEs.
     pub fn apart(&self, now: Time) -> impl Iterator<Item = ThreadId> {
-        let apart = move |process: &Process| process.is_apart(self.may, now);
-        self.processes.iter().filter(move |(_, process)| apart(process)).map(|(&leader, _)| leader)
+        self.processes.iter().filter(move |(_, process)| process.is_apart(now)).map(|(&leader, _)| leader)
     }
 
     /// Returns whether the waits of any process are changed.
@@ -195,7 +220,7 @@ impl Waits {
         // Policies do not decide about these.
         wanted.settings.retain(|(_, kind), _| !KINDS.contains(kind));
         for (&leader, process) in &self.processes {
-            for (setting, reason) in process.settings(self.may) {
+            for (setting, reason) in process.settings() {
                 wanted.settings.insert((leader, setting.kind()), WantedSetting { setting, reason });
             }
         }

@@ -106,7 +106,6 @@ impl Run {
             counters: Some(CounterReading::Sample(sample)),
             progress: None,
             hints: Hints::default(),
-            treatment: None,
             ended,
         }
     }
@@ -148,7 +147,6 @@ impl Run {
                     timeslices: None,
                     idle_ns: None,
                     waits: IdleWaits::Adaptable,
-                    left_alone: false,
                     other_gangs: 0,
                 };
                 let name = format!("worker {second}").into();

@@ -1,6 +1,6 @@
 //! Events between two observations.
 
-use crate::{ALLOWED_WITHIN, LiveWorld, Parts, consent, own_mask, working};
+use crate::{ALLOWED_WITHIN, LiveWorld, Parts, own_mask, working};
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::{Event, EventKind, Hints};
 use corewise_discovery::{News, ThreadFacts};
@@ -14,21 +14,22 @@ impl LiveWorld {
             return;
         }
         let wanted = |kind| self.kinds.contains(&kind);
-        let mut events = Vec::new();
         if wanted(EventKind::ThreadStarted) {
             let facts = news.appeared.iter().filter_map(|new| self.parts.discovery.facts(new.tid));
             for facts in facts.collect::<Vec<_>>() {
-                events.push(Event::ThreadStarted(Box::new(self.reading(facts))));
+                self.note_treatment(facts.pid);
+                let reading = self.reading(facts);
+                self.events.push(Event::ThreadStarted(Box::new(reading)));
             }
         }
+        let mut events = Vec::new();
         if self.hears_of_allowed() && self.allowed_read.is_none_or(|at| at.elapsed() >= ALLOWED_WITHIN) {
             self.allowed_read = Some(Instant::now());
             // If it cannot be read now, the next observation reports the error.
             if let Ok(allowed) = own_mask()
                 && allowed != *self.baseline
             {
-                let unreserved = consent::unreserved(self.consent.as_deref_mut(), &allowed);
-                events.push(Event::AllowedChanged(unreserved));
+                events.push(Event::AllowedChanged(allowed.clone()));
                 self.baseline = Arc::new(allowed);
             }
         }
@@ -57,8 +58,8 @@ impl LiveWorld {
         if wanted(EventKind::Process) {
             let Parts { processes, actuators, .. } = &mut self.parts;
             let readings: Vec<_> = processes.iter_mut().flat_map(|all| all.read(actuators)).collect();
-            let with_consent = |reading| consent::with_waits(self.consent.as_deref_mut(), reading);
-            events.extend(readings.into_iter().map(with_consent).map(Event::Process));
+            readings.iter().for_each(|reading| self.note_treatment(reading.leader.tid));
+            events.extend(readings.into_iter().map(Event::Process));
         }
         self.events.extend(events);
     }

@@ -1,7 +1,6 @@
 //! The real machine as a World: observes the threads of applications and changes them with actuators.
 
 mod application;
-mod consent;
 mod events;
 mod onlooker;
 pub mod policy_command;
@@ -9,16 +8,18 @@ mod processes;
 mod programs;
 mod readings;
 mod rounds;
+mod treatments;
 mod trees;
 pub mod upgrade;
 mod working;
 
 pub use crate::application::{Application, Ends};
-pub use crate::consent::{Consent, Where};
 pub use crate::onlooker::{Onlooker, Trees};
 pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
+pub use crate::treatments::MakeTreatments;
+use crate::treatments::Treated;
 use crate::upgrade::{Deferred, Upgrade};
 use crate::working::Working;
 use corewise_binding::actuators::Actuators;
@@ -102,7 +103,7 @@ pub struct LiveWorld {
     is_complete: bool,
     notes: Vec<String>,
     onlooker: Option<Box<dyn Onlooker>>,
-    consent: Option<Box<dyn Consent>>,
+    treated: Treated,
 }
 
 /// The parts of a live world.
@@ -162,7 +163,7 @@ impl LiveWorld {
             is_complete: parts.deferred.is_none(),
             notes: Vec::new(),
             onlooker: None,
-            consent: None,
+            treated: Treated::default(),
             parts,
             kinds: Vec::new(),
             events: Vec::new(),
@@ -185,11 +186,6 @@ impl LiveWorld {
             rest: Duration::ZERO,
             refreshed: None,
         })
-    }
-
-    /// Limits from now on what may be done with processes.
-    pub fn set_consent(&mut self, consent: Box<dyn Consent>) {
-        self.consent = Some(consent);
     }
 
     /// Lets somebody look on from now on.
@@ -252,8 +248,8 @@ impl LiveWorld {
         self.parts.actuators.meet(thread);
         // Waits are those of several threads, and most processes have one and end soon.
         let leads = thread.tid == thread.pid;
-        let may_wait = leads || self.consent.as_mut().is_none_or(|consent| consent.to_waits(thread.pid));
-        self.parts.processes.iter_mut().filter(|_| may_wait).for_each(|processes| processes.meet(thread));
+        let is_read = leads || self.treated.is_read(thread.pid);
+        self.parts.processes.iter_mut().filter(|_| is_read).for_each(|processes| processes.meet(thread));
     }
 
     /// Gets what is due of what was deferred.
@@ -312,13 +308,10 @@ impl LiveWorld {
             self.parts.actuators.give_back_to(&self.parts.discovery.starts());
             let mut news = self.parts.discovery.refresh()?;
             self.parts.actuators.note_starters(&news.starters);
-            if let Some(consent) = &mut self.consent {
-                // A process has the ID of its first thread, whose name changes with the program.
-                let begun = news.appeared.iter().map(|thread| thread.tid);
-                let changed = news.renamed.iter().map(|(thread, _)| thread.tid);
-                let ended = news.ended.iter().map(|thread| thread.tid);
-                begun.chain(changed).chain(ended).for_each(|tid| consent.forget(tid));
-            }
+            // A process has the ID of its first thread, whose name changes with the program.
+            let begun = news.appeared.iter().map(|thread| thread.tid);
+            let changed = news.renamed.iter().map(|(thread, _)| thread.tid);
+            self.treated.forget(begun.chain(changed).chain(news.ended.iter().map(|thread| thread.tid)));
             let comes_or_goes = !news.appeared.is_empty() || !news.ended.is_empty();
             // What came and went since the last time needs nothing more.
             let ended: HashSet<ThreadId> = news.ended.iter().copied().collect();
@@ -391,13 +384,10 @@ impl LiveWorld {
             self.parts.actuators.forget(facts.id());
             (Standing::Free, self.baseline.clone())
         } else {
-            let (standing, permitted) = self.parts.actuators.standing(&facts);
-            consent::limited(self.consent.as_deref_mut(), facts.pid, standing, permitted)
+            self.parts.actuators.standing(&facts)
         };
         let progress = self.progress(&facts, counters.as_ref());
-        let consent = self.consent.as_mut().filter(|_| !facts.ended);
         ThreadReading {
-            treatment: consent.and_then(|consent| consent.treatment(facts.pid)),
             thread: ThreadId { tid: facts.tid, generation: facts.generation },
             pid: facts.pid,
             app: facts.app,
@@ -425,7 +415,6 @@ impl World for LiveWorld {
 
     fn observe(&mut self) -> Result<Observation, LiveError> {
         self.baseline = Arc::new(own_mask()?);
-        let allowed = consent::unreserved(self.consent.as_deref_mut(), &self.baseline);
         self.parts.actuators.begin_look(&self.baseline);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
@@ -444,7 +433,9 @@ impl World for LiveWorld {
             threads.push(self.reading_with(facts, Some(reading)));
         }
         let ended = threads.iter().filter(|reading| reading.ended).map(|reading| reading.thread).collect();
-        self.events.retain(|event| !event.is_outdated(&ended));
+        let treatments = self.treatments(&processes);
+        // How processes are treated is part of the observation.
+        self.events.retain(|event| !event.is_outdated(&ended) && event.kind() != EventKind::Treated);
         self.programs.retain(&processes);
         for leader in threads.iter().filter(|reading| !reading.ended && reading.thread.tid == reading.pid) {
             self.programs.look(leader.thread, &leader.name);
@@ -452,10 +443,12 @@ impl World for LiveWorld {
         let applications = self.applications(&threads);
         Ok(Observation {
             at: self.now(),
-            allowed,
+            allowed: CpuSet::clone(&self.baseline),
+            reserved: self.treated.reserved(),
             taken: self.parts.actuators.taken(),
             threads,
             processes: self.processes(),
+            treatments,
             applications,
             programs: self.programs.take(),
             outcomes: std::mem::take(&mut self.outcomes),

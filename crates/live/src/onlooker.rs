@@ -29,7 +29,7 @@ pub trait Trees {
     /// Follows a running process with its descendants from now on.
     fn attach(&mut self, pid: u32) -> Result<(), FollowError>;
 
-    /// Asks again for [consent](crate::Consent) to change how these processes wait. What was changed without
-    /// it is given back at once. (Where threads may run is asked at every observation.)
+    /// Asks again [how these processes are treated](crate::MakeTreatments), and reports it if that is
+    /// different, so that what is not permitted any more is given back at once.
     fn reconsider(&mut self, pids: &[u32]);
 }

@@ -37,7 +37,7 @@ impl Processes {
         self.meter.forget(thread);
     }
 
-    /// Leaves a process alone. Returns its first thread if it was known.
+    /// Reads a process no more. Returns its first thread if it was known.
     pub fn leave(&mut self, pid: u32) -> Option<ThreadId> {
         self.meter.leave(pid)
     }

@@ -1,6 +1,6 @@
 //! Readings that are put together from several sources.
 
-use crate::{Application, LiveWorld, Parts, consent};
+use crate::{Application, LiveWorld, Parts};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::AppId;
 use corewise_core::observe::{
@@ -40,9 +40,7 @@ impl LiveWorld {
     /// Returns the processes with several threads, as they were last read.
     pub(super) fn processes(&mut self) -> Vec<ProcessReading> {
         let Parts { processes, actuators, .. } = &mut self.parts;
-        let readings = processes.as_mut().map_or_else(Vec::new, |all| all.last(actuators));
-        let with_consent = |reading| consent::with_waits(self.consent.as_deref_mut(), reading);
-        readings.into_iter().map(with_consent).collect()
+        processes.as_mut().map_or_else(Vec::new, |all| all.last(actuators))
     }
 
     pub(super) fn applications(&mut self, threads: &[ThreadReading]) -> Vec<ApplicationReading> {

@@ -9,17 +9,17 @@ use corewise_binding::runtimes::loaded::{Files, Loaded};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::{EventKind, IdleWaits, Target, Treatment};
+use corewise_core::observe::{Event, EventKind, IdleWaits, Target, Treatment};
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
 use corewise_core::topology::Topology;
 use corewise_core::waits::Mitigations;
-use corewise_core::world::World;
+use corewise_core::world::{Wake, World};
 use corewise_counters::none::NoCounters;
 use corewise_discovery::poll::Poll;
 use corewise_discovery::tree::Tree;
 use corewise_discovery::{Choice, Discovery, Extent, Options, Root};
 use corewise_live::upgrade::{Arm, Deferred, Prepare, Upgrade};
-use corewise_live::{Application, Consent, Ends, LiveWorld, Parts, Processes, Trees, Where};
+use corewise_live::{Application, Ends, LiveWorld, MakeTreatments, Parts, Processes, Trees};
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
 use std::cell::Cell;
@@ -74,24 +74,16 @@ fn wait(world: &mut LiveWorld, mut until: impl FnMut(&mut LiveWorld) -> bool) {
     }
 }
 
-/// Consents to changed waits, or not.
+/// Permits changed waits, or not.
 struct May(Rc<Cell<bool>>);
 
-impl Consent for May {
+impl MakeTreatments for May {
     fn reserved(&mut self) -> CpuSet {
         CpuSet::new()
     }
 
-    fn to_placement(&mut self, _: u32) -> Where {
-        Where::Anywhere
-    }
-
-    fn to_waits(&mut self, _: u32) -> bool {
-        self.0.get()
-    }
-
     fn treatment(&mut self, _: u32) -> Option<Arc<Treatment>> {
-        None
+        (!self.0.get()).then(|| Arc::new(Treatment::untouched("a test says so")))
     }
 
     fn forget(&mut self, _: u32) {}
@@ -128,12 +120,12 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
     let (pid, own) = (child.id(), spin_count(child.id()));
     let is_urgent = Rc::new(Cell::new(false));
     let mut world = world(pid, &is_urgent);
-    world.subscribe(&[EventKind::Process]);
+    world.subscribe(&[EventKind::Process, EventKind::Treated]);
     let may = Rc::new(Cell::new(false));
-    world.set_consent(Box::new(May(Rc::clone(&may))));
+    world.set_treatments(Box::new(May(Rc::clone(&may))));
     wait(&mut world, |world| world.follows(pid));
     world.wait_until(world.now() + Duration::from_millis(10)).unwrap();
-    assert!(world.observe().unwrap().processes.is_empty(), "its threads have begun without consent");
+    assert!(world.observe().unwrap().processes.is_empty(), "its waits may not be changed");
     may.set(true);
     world.reconsider(&[pid]);
     let leader = |world: &mut LiveWorld| {
@@ -165,12 +157,18 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
     apply(&mut world, Change::Set(Setting::SpinCount(45)));
     may.set(false);
     world.reconsider(&[pid]);
-    assert_eq!(spin_count(pid), own, "at once");
-    let outcomes = world.observe().unwrap().outcomes;
-    let are_gone = outcomes.iter().all(|outcome| outcome.result == OutcomeKind::Gone);
-    assert!(!outcomes.is_empty() && are_gone, "{outcomes:?}");
+    let Wake::Events(batch) = world.wait_until(world.now() + Duration::from_secs(60)).unwrap() else {
+        panic!("that it is treated in another way is an event")
+    };
+    let is_off = |treatment: &Option<Arc<Treatment>>| treatment.as_ref().is_some_and(|of| !of.waits.any());
+    let is_it = |event: &Event| matches!(event, Event::Treated { pid: of, treatment } if *of == pid && is_off(treatment));
+    assert!(batch.events.iter().any(is_it), "{batch:?}");
+    // It is read no more, and what was changed can be given back.
+    assert_eq!(leader(&mut world), None);
+    apply(&mut world, Change::Reset(SettingKind::SpinCount));
+    assert_eq!(spin_count(pid), own);
     may.set(true);
-    world.reconsider(&[pid]);
+    // Without a word of anybody, at the next look.
     wait(&mut world, |world| leader(world).is_some());
     apply(&mut world, Change::Set(Setting::SpinCount(45)));
     drop(world);

@@ -215,7 +215,7 @@ impl Checker {
         }
         let elapsed_s = observation.at.since(self.observed).max(self.interval).as_secs_f64();
         (self.at, self.observed) = (observation.at, observation.at);
-        self.allowed = observation.allowed.clone();
+        self.allowed = observation.unreserved();
         self.take_outcomes(&observation.outcomes);
         for reading in &observation.threads {
             self.see_thread(reading, wait_max_ns);
@@ -241,7 +241,8 @@ impl Checker {
                 Event::ThreadEnded(_)
                 | Event::ThreadRenamed { .. }
                 | Event::TlpChanged(_)
-                | Event::Hint { .. } => {}
+                | Event::Hint { .. }
+                | Event::Treated { .. } => {}
             }
         }
     }

@@ -124,7 +124,6 @@ impl SimWorld {
             counters,
             hints,
             progress: work.map(|work| ProgressReading { work, source: ProgressSource::Simulated }),
-            treatment: None,
             ended: thread.ended,
         }
     }
@@ -253,6 +252,8 @@ impl World for SimWorld {
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,
             answers_cpu_ns: 0,
+            reserved: CpuSet::new(),
+            treatments: Arc::default(),
             board,
         })
     }

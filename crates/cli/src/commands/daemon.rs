@@ -1,7 +1,7 @@
 //! `corewise daemon`: watches and places all programs, until it is ended.
 
 use super::{PolicyOptions, SourceOptions, Targets, ThisMachine};
-use crate::daemon::consent::{Consents, Shared};
+use crate::daemon::treatments::{Shared, Treatments};
 use crate::daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, socket_of_user};
 use crate::rules_files::Place;
 use crate::session::team_size::Teams;
@@ -95,12 +95,12 @@ impl Daemon {
         // Where only some are guarded, the others say that they are not.
         let is_any_guarded =
             wanted.guard.unwrap_or(true) || rules.rules.iter().any(|rule| rule.settings.guard == Some(true));
-        let waits = wanted.waits.unwrap_or(Mitigations { spin: true, turns: true });
         let config = self.policy.config();
         EngineConfig {
             claims: if actuators::may_change_weights() { Claims::Weights } else { Claims::Masks },
             guard: (!self.dry_run && is_any_guarded).then(|| u64::from(std::process::id())),
-            mitigations: if self.dry_run { Mitigations::default() } else { waits },
+            // What the rules permit is part of how each process is treated.
+            mitigations: if self.dry_run { Mitigations::NONE } else { Mitigations::ALL },
             own_cost: Some(self.own_cost / 100.0),
             interval: wanted.interval.unwrap_or(config.interval),
             ..config
@@ -114,8 +114,8 @@ impl Daemon {
         DescriptorLimit::raise().context("cannot raise the limit of open files")?;
         let metrics = self.metrics.checked()?;
         let machine = Machine::of(self.machine.clone())?;
-        let consents = Consents::read(self.rules.directories()?, machine.topology()?.clone())?;
-        let wanted = consents.rules().daemon.clone();
+        let treatments = Treatments::read(self.rules.directories()?, machine.topology()?.clone())?;
+        let wanted = treatments.rules().daemon.clone();
         let policy =
             self.policy.policy_or(wanted.policy.clone().unwrap_or_else(|| (&SPREAD).into()), &|_| {
                 Err("a daemon takes no policy that is a command; `corewise run` does".to_owned())
@@ -128,7 +128,7 @@ impl Daemon {
             Applications::Unit => Extent::Unit,
             Applications::Program => Extent::Program,
         };
-        let config = self.config(consents.rules());
+        let config = self.config(treatments.rules());
         let (name, interval) = (policy.name().to_owned(), config.interval);
         let request = SessionRequest {
             command: Vec::new(),
@@ -147,12 +147,12 @@ impl Daemon {
             keep_descriptors: false,
             ready_first: true,
         };
-        let consents = Rc::new(RefCell::new(consents));
-        let consent = Box::new(Shared(Rc::clone(&consents)));
+        let treatments = Rc::new(RefCell::new(treatments));
+        let shared = Box::new(Shared(Rc::clone(&treatments)));
         let acts = !self.dry_run;
-        session::daemon::serve(request, &self.targets, consent, |sources, notes| {
-            let rules = consents.borrow().rules().rules.len();
-            let served = Served::open(&socket, consents, (sources, notes), acts, &metrics)?;
+        session::daemon::serve(request, &self.targets, shared, |sources, notes| {
+            let rules = treatments.borrow().rules().rules.len();
+            let served = Served::open(&socket, treatments, (sources, notes), acts, &metrics)?;
             log::info!(
                 corewise_event = "ready", corewise_version = VERSION, corewise_policy = name.as_str(),
                 corewise_rules = rules;

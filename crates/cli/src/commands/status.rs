@@ -79,16 +79,20 @@ fn explanation(answer: &Value) -> String {
         Some(rule) => format!("; the rule `{rule}` applies to it\n"),
         None => "; no rule names it\n".to_owned(),
     };
-    let waits = match (text("left_alone"), answer["waits_may_change"] == true) {
-        (Some(why), _) => format!("left alone: {why}"),
-        (None, false) => "waits: as it chose; a rule says so".to_owned(),
-        (None, true) => "waits: as it chose, until that harms others".to_owned(),
+    let alone = text("left_alone").map(|why| format!("left alone: {why}"));
+    let waits = match answer["waits_permitted"].as_str() {
+        Some("auto") => Some("waits: as it chose, until that harms others".to_owned()),
+        Some("off") => Some("waits: as it chose; a rule says so".to_owned()).filter(|_| alone.is_none()),
+        Some(word) => {
+            Some(format!("waits: as it chose, until that harms others; a rule permits `{word}` only"))
+        }
+        None => None,
     };
     let changed = lines(answer, "waits").map(|line| format!("changed: {line}"));
     let among = text("placed_among").map(|pes| format!("placed among PEs {pes} only"));
     let nothing = text("nothing_to_gain").map(|why| format!("placement: {why}"));
     let found = lines(answer, "findings").map(|line| format!("guard: {line}"));
-    let lines = [waits].into_iter().chain(changed).chain(among).chain(nothing).chain(found);
+    let lines = alone.into_iter().chain(waits).chain(changed).chain(among).chain(nothing).chain(found);
     lines.for_each(|line| out += &format!("  {line}\n"));
     out + &rows(answer, "threads", "><>>><<", &["tid", "name", "pe", "cpu", "fpu", "bound", "reason"])
 }

@@ -4,7 +4,6 @@ use super::Known;
 use super::replies::{self, NAME, Owners, failure, invalid, without_unknown};
 use super::socket::Peer;
 use corewise_core::top::ThreadState;
-use corewise_live::Where;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -27,10 +26,9 @@ pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
     let Some((_, first)) = threads.first() else {
         return failure(NAME, "NoSuchProcess", json!({"pid": pid}));
     };
-    let found = known.consents.borrow_mut().found(pid).clone();
+    let found = known.treatments.borrow_mut().found(pid).clone();
+    let treatment = &found.treatment;
     let application = top.applications.get(&first.app);
-    let is_left = found.place == Where::Nowhere;
-    let among = if let Where::Among(pes) = &found.place { Some(pes.to_string()) } else { None };
     let thread_replies = threads.iter().map(|(id, thread)| replies::thread(top, id, thread));
     let parameters = json!({
         "pid": pid,
@@ -38,9 +36,9 @@ pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
         "executed_by": application.and_then(|of| of.executed_by.as_ref()),
         "class": application.and_then(|of| of.class),
         "rule": found.rule,
-        "placed_among": among,
-        "left_alone": is_left.then(|| found.why_not.unwrap_or("the rule says so")),
-        "waits_may_change": found.waits,
+        "placed_among": treatment.pes.as_ref().map(|pes| pes.to_string()),
+        "left_alone": treatment.left_alone,
+        "waits_permitted": treatment.waits.word(),
         "waits": waits(threads.iter().map(|(_, thread)| *thread)),
         "nothing_to_gain": top.policy.nothing_to_gain,
         "findings": top.policy.findings,

@@ -98,7 +98,7 @@ pub fn status(known: &Known, peer: Peer, continues: bool) -> Reply {
             "fpu": of.fpu,
         })))
     };
-    let notes = [&known.notes[..], &known.consents.borrow().notes()].concat();
+    let notes = [&known.notes[..], &known.treatments.borrow().notes()].concat();
     let usable = top.pes.iter().filter(|(_, state)| state.is_usable).map(|(pe, _)| *pe);
     let parameters = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -127,7 +127,7 @@ fn reload(known: &mut Known, world: &mut dyn Trees, peer: Peer) -> Reply {
         known.refusals.log(peer.uid, format_args!("user {} is refused: {reason}", peer.uid));
         return not_permitted(reason);
     }
-    let read = known.consents.borrow_mut().reload();
+    let read = known.treatments.borrow_mut().reload();
     match read {
         Ok(rules) => {
             let processes: BTreeSet<u32> = known.top.threads.values().map(|thread| thread.pid).collect();
@@ -167,7 +167,7 @@ fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::daemon::consent::Consents;
+    use crate::daemon::treatments::Treatments;
     use corewise_core::random::Random;
     use corewise_core::report::Sources;
     use corewise_core::topology::Topology;
@@ -179,9 +179,9 @@ pub mod tests {
     pub fn known() -> Known {
         let sources = Sources { discovery: "bpf".to_owned(), counters: "none".to_owned() };
         let machine = Topology::synthetic("core:2 pu:1").unwrap();
-        let consents = Consents::read(Vec::new(), machine).unwrap();
-        let consents = Rc::new(RefCell::new(consents));
-        Known::new((sources, Vec::new()), consents, true)
+        let treatments = Treatments::read(Vec::new(), machine).unwrap();
+        let treatments = Rc::new(RefCell::new(treatments));
+        Known::new((sources, Vec::new()), treatments, true)
     }
 
     const ROOT: Peer = Peer { uid: 0, pid: 0 };
@@ -278,7 +278,7 @@ pub mod tests {
             assert!(reply.error.is_some() || reply.parameters.is_some());
         }
         assert!(known.events.take_news().is_empty());
-        assert!(known.consents.borrow_mut().found(own).why_not.is_none());
+        assert!(known.treatments.borrow_mut().found(own).treatment.left_alone.is_none());
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub fn text(known: &Known, tally: &Tally, answers: &Answers, format: Format) -> 
     samples.add(&INTERVAL, &[], tally.interval.as_secs_f64());
     samples.add(&CLIENTS, &[], answers.clients as f64);
     samples.add(&CLIENTS_CPU, &[], answers.cpu.as_secs_f64());
-    samples.add(&RULES, &[], known.consents.borrow().rules().rules.len() as f64);
+    samples.add(&RULES, &[], known.treatments.borrow().rules().rules.len() as f64);
     for (code, count) in &answers.http {
         samples.add(&HTTP, &[code], *count as f64);
     }
@@ -156,12 +156,12 @@ pub fn text(known: &Known, tally: &Tally, answers: &Answers, format: Format) -> 
 }
 
 fn add_threads(known: &Known, samples: &mut Samples) {
-    let consents = known.consents.borrow();
+    let treatments = known.treatments.borrow();
     for thread in known.top.threads.values() {
         let placed = f64::from(u8::from(thread.assignment.is_some()));
         let class = known.top.applications.get(&thread.app).and_then(|app| app.class);
         let (fpu, class) = (word(&thread.class), word(&class));
-        let rule = consents.rule_of(thread.pid).unwrap_or(NO_RULE);
+        let rule = treatments.rule_of(thread.pid).unwrap_or(NO_RULE);
         samples.add(&THREADS, &[&fpu, &class], 1.0);
         samples.add(&PLACED, &[&fpu, &class], placed);
         samples.add(&STANDING, &[&word(&thread.standing)], 1.0);

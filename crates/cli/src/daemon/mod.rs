@@ -6,11 +6,11 @@
 //! onlooker of the world, and [`interface`] answers from the [`Top`] that the loop keeps up to date. So no
 //! lock can be held and no state can be half new; in return each turn does a bounded amount of work.
 //!
-//! Which policy places a program, and whether it is placed at all, is in the rules ([`consent`]).
+//! Which policy places a program, and whether it is placed at all, is in the rules ([`treatments`]).
 
 mod budget;
 pub mod client;
-pub mod consent;
+
 mod detached;
 mod events;
 mod explain;
@@ -26,11 +26,11 @@ mod reserved;
 mod socket;
 mod tally;
 mod text_file;
+pub mod treatments;
 mod trees;
 
 use anyhow::Result;
 use budget::Budget;
-use consent::Consents;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
@@ -53,6 +53,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tally::Tally;
 use text_file::TextFile;
+use treatments::Treatments;
 
 /// The socket of the machine's daemon, which root runs.
 pub const OF_MACHINE: &str = "/run/corewise.socket";
@@ -86,7 +87,7 @@ pub struct Known {
     /// What clients should know.
     pub notes: Vec<String>,
     /// The rules.
-    pub consents: Rc<RefCell<Consents>>,
+    pub treatments: Rc<RefCell<Treatments>>,
     /// What has happened lately.
     pub events: Events,
     /// Whether it changes anything.
@@ -100,10 +101,14 @@ pub struct Known {
 }
 
 impl Known {
-    fn new((sources, notes): (Sources, Vec<String>), consents: Rc<RefCell<Consents>>, acts: bool) -> Known {
+    fn new(
+        (sources, notes): (Sources, Vec<String>),
+        treatments: Rc<RefCell<Treatments>>,
+        acts: bool,
+    ) -> Known {
         let (top, events, seen) = (Top::default(), Events::default(), Seen::default());
         let (refusals, began) = (Refusals::default(), Instant::now());
-        Known { top, sources, notes, consents, events, acts, seen, refusals, began }
+        Known { top, sources, notes, treatments, events, acts, seen, refusals, began }
     }
 }
 
@@ -129,12 +134,12 @@ impl Daemon {
     /// Opens the socket, and what tells metrics.
     pub fn open(
         path: &Path,
-        consents: Rc<RefCell<Consents>>,
+        treatments: Rc<RefCell<Treatments>>,
         (sources, notes): (Sources, Vec<String>),
         acts: bool,
         metrics: &MetricsTo,
     ) -> Result<Rc<RefCell<Daemon>>> {
-        let known = Known::new((sources, notes), consents, acts);
+        let known = Known::new((sources, notes), treatments, acts);
         let (tally, socket) = (Tally::new(), Socket::bind(path)?);
         let http = metrics.address.map(Http::bind).transpose()?;
         if let Some(http) = &http {

@@ -34,7 +34,7 @@ pub fn not_permitted(reason: &str) -> Reply {
 /// Tells of a thread.
 pub fn thread(top: &Top, id: &ThreadId, thread: &ThreadState) -> Value {
     let assignment = thread.assignment.as_ref();
-    let reason = assignment.map(|assignment| &*assignment.reason).or(thread.standing.why_not_placed());
+    let reason = assignment.map(|assignment| &*assignment.reason).or(thread.why_not_placed());
     without_unknown(json!({
         "pid": thread.pid,
         "tid": id.tid,

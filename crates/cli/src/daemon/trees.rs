@@ -7,7 +7,7 @@
 use super::Known;
 use super::replies::{NAME, Owners, failure, invalid, not_permitted};
 use super::socket::Peer;
-use corewise_live::{Trees, Where};
+use corewise_live::Trees;
 use corewise_sys::held::Held;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
@@ -59,14 +59,14 @@ pub fn decide(
     if !held.lives() {
         // Nobody meant a process that has its number now.
         let other = Task::of(pid).ok().flatten().filter(|_| is_new);
-        known.consents.borrow_mut().detach(other.as_slice(), true);
+        known.treatments.borrow_mut().detach(other.as_slice(), true);
         return gone();
     }
-    known.consents.borrow_mut().detach(&tree, is_detached);
+    known.treatments.borrow_mut().detach(&tree, is_detached);
     trees.reconsider(&tree.iter().map(|task| task.id).collect::<Vec<_>>());
     let what = if is_detached { "detached" } else { "attached" };
     known.events.add_of_process(pid, what, json!({"pid": pid, "text": "with what descends from it"}));
-    let is_left = known.consents.borrow_mut().found(pid).place == Where::Nowhere;
+    let is_left = known.treatments.borrow_mut().found(pid).treatment.left_alone.is_some();
     Reply::parameters(Some(json!({"pid": pid, "processes": tree.len(), "acts": known.acts && !is_left})))
 }
 
@@ -81,8 +81,8 @@ fn tree_of(task: Task, owners: &mut Owners, peer: Peer) -> Vec<Task> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::consent::Consents;
     use super::super::interface::tests::known;
+    use super::super::treatments::Treatments;
     use super::*;
     use corewise_core::topology::Topology;
     use corewise_discovery::FollowError;
@@ -138,7 +138,8 @@ mod tests {
         let peer = Peer { uid: nix::unistd::getuid().as_raw(), pid: own };
         let mut call = |forest: &mut Forest, parameters, is_detached| {
             let reply = decide((&mut known, forest), parameters, peer, is_detached);
-            let left = [own, child].map(|pid| known.consents.borrow_mut().found(pid).why_not.is_some());
+            let left = [own, child]
+                .map(|pid| known.treatments.borrow_mut().found(pid).treatment.left_alone.is_some());
             (error(&reply).to_owned(), left)
         };
         let done = |left: [bool; 2]| (String::new(), left);
@@ -165,8 +166,8 @@ mod tests {
         let own = std::process::id();
         for (directories, acts) in [(Vec::new(), true), (vec![directory.path().to_owned()], false)] {
             let (mut known, mut forest) = (known(), Forest::default());
-            let consents = Consents::read(directories, Topology::synthetic("core:2 pu:1").unwrap());
-            known.consents = Rc::new(RefCell::new(consents.unwrap()));
+            let treatments = Treatments::read(directories, Topology::synthetic("core:2 pu:1").unwrap());
+            known.treatments = Rc::new(RefCell::new(treatments.unwrap()));
             let peer = Peer { uid: nix::unistd::getuid().as_raw(), pid: own };
             let reply = decide((&mut known, &mut forest), Value::Null, peer, false);
             assert_eq!(reply.parameters.unwrap()["acts"], acts);

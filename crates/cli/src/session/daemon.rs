@@ -13,7 +13,7 @@ use corewise_core::plan::Action;
 use corewise_core::report::Sources;
 use corewise_core::world::control_loop;
 use corewise_discovery::Root;
-use corewise_live::{Application, Consent, Ends, LiveWorld, Onlooker, Parts};
+use corewise_live::{Application, Ends, LiveWorld, MakeTreatments, Onlooker, Parts};
 use corewise_sys::signals::Signals;
 use nix::sys::signal::{Signal, raise};
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ const OF_SAMPLES: f64 = 0.1;
 pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     mut request: SessionRequest,
     named: &Targets,
-    consent: Box<dyn Consent>,
+    treatments: Box<dyn MakeTreatments>,
     open: impl FnOnce(Sources, Vec<String>) -> Result<(Box<dyn Onlooker>, See)>,
 ) -> Result<()> {
     let mut notes = request.machine.model()?.topology.notes.clone();
@@ -73,7 +73,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
         deferred: None,
     };
     let mut world = LiveWorld::new(parts, since)?;
-    world.set_consent(consent);
+    world.set_treatments(treatments);
     appeared.iter().for_each(|thread| world.meet(thread));
     let (onlooker, mut see) = open(world.sources(), notes)?;
     world.set_onlooker(onlooker);

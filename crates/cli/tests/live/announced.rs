@@ -31,7 +31,7 @@ fn a_program_is_detached_with_everything_given_back_and_attached_again() {
     wait_for(|| (masks_of(program.pid()) == before).then_some(()));
     let explained = answer(&daemon.socket(), &[&program.pid().to_string()]);
     assert!(explained["left_alone"].as_str().unwrap().contains("detached"), "{explained}");
-    assert_eq!((&explained["waits_may_change"], &explained["class"]), (&false.into(), &"ST".into()));
+    assert_eq!((&explained["waits_permitted"], &explained["class"]), (&"off".into(), &"ST".into()));
     // It has looked and decided since.
     let seconds = |status: &Value| status["seconds"].as_f64().unwrap();
     let from = seconds(&answer(&daemon.socket(), &[]));

@@ -4,7 +4,7 @@
 //! which uses every PE. But "backups stay on the slow PEs" must hold for threads that no policy binds, too,
 //! and while the guard measures without the placement.
 //!
-//! Approach: a thread that is [confined](crate::observe::Treatment::confined), and that neither the policy
+//! Approach: a thread whose treatment [names its PEs](crate::observe::Treatment::pes), and that neither the policy
 //! nor a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard do not
 //! see that: for them it is free, as it is within its PEs.
 //!
@@ -23,9 +23,9 @@ pub(super) fn is_any(known: &Intake) -> bool {
 
 /// Returns the PEs that a thread must not leave, if a rule says so.
 pub(super) fn of(subject: &Subject) -> Option<&CpuSet> {
-    let treatment = subject.treatment.as_ref()?;
-    let is_confined = treatment.confined && subject.placeable && !subject.view.permitted.is_empty();
-    is_confined.then_some(&*subject.view.permitted)
+    let _ = subject.treatment.as_ref()?.pes.as_ref()?;
+    let is_possible = subject.placeable && !subject.view.permitted.is_empty();
+    is_possible.then_some(&*subject.view.permitted)
 }
 
 /// Binds the confined threads that are not bound to the PEs that they must not leave.

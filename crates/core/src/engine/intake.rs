@@ -4,16 +4,18 @@
 //! the change. Consequences for other threads (if an application has one runnable thread, its others rest)
 //! are computed only when a policy asks ([`Intake::settle_runnable`]).
 
+use super::treatments::{InForce, Shown};
 use super::windows::{ApplicationWindow, ThreadWindow};
 use super::{EngineConfig, confinement};
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
-use crate::observe::{ApplicationReading, Hints, RunnableThreads, Standing, ThreadReading, Treatment};
+use crate::observe::{ApplicationReading, Hints, Observation, RunnableThreads, Standing, ThreadReading};
 use crate::plan::{Assignment, Change, Outcome, OutcomeKind, Placement};
 use crate::policy::{Cause, Claims, Scene, Subject};
 use crate::time::Time;
+use crate::topology::Topology;
 use crate::view::{ApplicationView, ThreadView};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -26,8 +28,15 @@ pub(super) struct Intake {
     pub now: Time,
     /// The PEs that may be used.
     pub allowed: CpuSet,
+    /// The PEs that others use or have reserved.
+    reserved: CpuSet,
+    taken: CpuSet,
+    /// How processes are treated.
+    pub treatments: InForce,
     /// Every living thread, in the order of the last observation.
     pub subjects: Vec<Subject>,
+    /// For each subject, what it shows of itself.
+    pub shown: Vec<Shown>,
     /// Every application.
     pub applications: BTreeMap<AppId, ApplicationView>,
     threads: FxHashMap<ThreadId, Thread>,
@@ -54,14 +63,27 @@ struct Thread {
 
 impl Intake {
     /// Starts a new observation.
-    pub fn begin(&mut self, now: Time, allowed: CpuSet, threads: usize) {
+    pub fn begin(&mut self, observation: &Observation, machine: &Topology) {
+        let (now, threads) = (observation.at, observation.threads.len());
         (self.before, self.observed, self.now) = (self.observed, now, now);
-        self.allowed = allowed;
+        (self.reserved, self.taken) = (observation.reserved.clone(), observation.taken.clone());
+        self.take_allowed(&observation.allowed, machine);
+        self.treatments.replace(&observation.treatments);
         self.ended.clear();
         self.subjects.clear();
+        self.shown.clear();
         self.wanted_recently.clear();
         self.subjects.reserve(threads);
         self.threads.reserve(threads.saturating_sub(self.threads.len()));
+    }
+
+    /// Takes in the PEs that are allowed from now on.
+    pub fn take_allowed(&mut self, allowed: &CpuSet, machine: &Topology) {
+        // The machine model does not cover PEs that came online after it was made.
+        let allowed = allowed.intersection(&machine.pes).difference(&self.reserved);
+        // Avoid the PEs of other runs: independent runs of one policy would choose the same PEs first.
+        let untaken = allowed.difference(&self.taken);
+        self.allowed = if untaken.is_empty() { allowed } else { untaken };
     }
 
     /// Takes in the reading of a living thread. Whether the thread may be bound is decided elsewhere.
@@ -89,12 +111,14 @@ impl Intake {
             name: reading.name.clone(),
             runnable: demand.runnable,
             hints: reading.hints,
-            treatment: reading.treatment.clone(),
+            treatment: None,
             fpu_class: window.class(),
             placeable: false,
             resident: false,
             assignment: None,
         });
+        self.shown.push(Shown::of(reading));
+        self.settle(index);
         &mut self.subjects[index]
     }
 
@@ -158,8 +182,9 @@ impl Intake {
             (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
             (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,
         };
-        if let Some(subject) = self.subject_mut(outcome.thread) {
-            subject.view.standing = standing;
+        if let Some(index) = self.index(outcome.thread) {
+            self.shown[index].standing = standing;
+            self.settle(index);
         }
     }
 
@@ -176,6 +201,7 @@ impl Intake {
             return;
         };
         self.subjects.swap_remove(index);
+        self.shown.swap_remove(index);
         self.wanted_recently.swap_remove(index);
         if let Some(moved) = self.subjects.get(index).and_then(|s| self.threads.get_mut(&s.view.thread)) {
             moved.index = Some(index);
@@ -232,7 +258,8 @@ impl Intake {
 
     /// Returns whether the guard measures what the placement of a thread gains.
     pub fn is_guarded(&self, thread: ThreadId) -> bool {
-        self.subject(thread).is_none_or(|subject| Treatment::is_guarded(&subject.treatment))
+        let treatment = self.subject(thread).and_then(|subject| subject.treatment.as_ref());
+        treatment.is_none_or(|treatment| treatment.guard)
     }
 
     /// Returns a living thread.

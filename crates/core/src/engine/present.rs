@@ -148,7 +148,9 @@ impl Present {
             }
         };
         let is_left_alone = binding.is_some_and(Binding::is_left_alone);
-        subject.placeable = is_left_to_us && !refused && !is_left_alone;
+        let treatment = subject.treatment.as_ref();
+        let is_permitted = treatment.is_none_or(|treatment| treatment.left_alone.is_none());
+        subject.placeable = is_left_to_us && is_permitted && !refused && !is_left_alone;
         subject.resident = binding.is_some_and(|binding| within(binding.bound_at, residence));
     }
 

@@ -27,6 +27,7 @@ mod gangs;
 mod guarded;
 mod replay;
 mod settings;
+mod treatments;
 
 /// A machine of `units` domains of one kind with `width` neighbouring PEs each.
 fn machine(kind: DomainKind, units: u32, width: u32) -> Topology {
@@ -294,7 +295,7 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
     let allowed = CpuSet::first_n(8);
     let reading = ThreadReading {
         thread: id(0),
-        pid: 1,
+        pid: id(0).tid,
         app: AppId(0),
         name: "test".into(),
         cpu_ns: second_ * 1_000_000_000,
@@ -306,7 +307,6 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
         counters: None,
         hints: crate::observe::Hints::default(),
         progress: None,
-        treatment: None,
         ended: false,
     };
     Observation { at: second(second_), allowed, threads: vec![reading], outcomes, ..Observation::default() }

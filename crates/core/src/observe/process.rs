@@ -41,9 +41,6 @@ pub struct ProcessReading {
     /// How many gangs of other processes take turns, or may, on the PEs of this one.
     #[serde(default)]
     pub other_gangs: u32,
-    /// Whether a rule says that its waits are left alone.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub left_alone: bool,
 }
 
 /// How the idle threads of a process wait, by the runtime libraries that it has loaded.
@@ -119,7 +116,6 @@ impl ProcessReading {
             idle_ns: None,
             waits: IdleWaits::Adaptable,
             other_gangs: 0,
-            left_alone: false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! apart, and a third must stay where Linux puts it, all on one machine at the same time. A policy considers
 //! one principle only, and knows nothing of other policies.
 //!
-//! Approach: each thread carries what rules say about it ([`Treatment`](crate::observe::Treatment)), also
+//! Approach: each process has a [`Treatment`](crate::observe::Treatment), which says also
 //! which policy places it; all others are placed by the run's own. A policy is made when the first thread
 //! that it places is seen, and dropped after the last one. Threads with the same specification share one
 //! policy, and so one ranking. The policies choose in the order of the rules, the run's own last, as in the

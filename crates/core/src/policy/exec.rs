@@ -246,8 +246,8 @@ impl<'a> EventLine<'a> {
                 EventLine::Hint { thread: key(*thread), spins, is_master, phase }
             }
             Event::AllowedChanged(pes) => EventLine::AllowedChanged { pes },
-            // Delays are handled by the engine for all policies.
-            Event::Process(_) => return None,
+            // These are handled by the engine for all policies.
+            Event::Process(_) | Event::Treated { .. } => return None,
         })
     }
 }

@@ -107,7 +107,7 @@ pub struct Subject {
     pub runnable: bool,
     /// The hints of its runtime library.
     pub hints: Hints,
-    /// What rules say about its placement.
+    /// How its process is treated, if not as everything else.
     pub treatment: Option<Arc<Treatment>>,
     /// Its FPU class.
     pub fpu_class: FpuClass,

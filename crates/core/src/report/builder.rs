@@ -151,7 +151,7 @@ impl ReportBuilder {
         self.programs.extend(programs.map(|program| (program.leader.tid, program.clone())));
         for reading in &observation.threads {
             self.take_share(reading, engine.topology(), observation.at);
-            self.take_reading(reading, engine.fpu_class(reading.thread), observation.at);
+            self.take_reading(reading, engine, observation.at);
         }
         self.uneven.end_step(observation.at.since(self.last));
         self.timeline.take_applications(&observation.applications, observation.at);
@@ -182,7 +182,8 @@ impl ReportBuilder {
                 Event::ThreadRenamed { .. }
                 | Event::Hint { .. }
                 | Event::AllowedChanged(_)
-                | Event::Process(_) => {}
+                | Event::Process(_)
+                | Event::Treated { .. } => {}
             }
         }
     }
@@ -196,7 +197,8 @@ impl ReportBuilder {
         self.uneven.take(reading.app, fastest.pes.contains(pe), share);
     }
 
-    fn take_reading(&mut self, reading: &ThreadReading, class: FpuClass, at: Time) {
+    fn take_reading(&mut self, reading: &ThreadReading, engine: &Engine, at: Time) {
+        let (class, subject) = (engine.fpu_class(reading.thread), engine.subject(reading.thread));
         let first = !self.lives.contains_key(&reading.thread);
         let life = self.lives.entry(reading.thread).or_insert_with(|| Life::new(reading, class));
         // CPU time since the last observation was spent after it, on the PE where the thread is seen now.
@@ -211,6 +213,7 @@ impl ReportBuilder {
         self.timeline.take_reading(reading, ran_ns.min(lasted_ns), class == FpuClass::Intensive, at);
         // An ended thread has no mask any more; report its last standing.
         let standing = if reading.ended { life.last.standing } else { reading.standing };
+        let standing = subject.map_or(standing, |subject| subject.view.standing);
         life.is_bound &= reading.ended || standing == Standing::Bound;
         life.extend_binding(at);
         let counters = reading.counters.clone().or_else(|| life.last.counters.take());

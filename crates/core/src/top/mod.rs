@@ -17,7 +17,7 @@ use crate::classify::{
 use crate::cpuset::CpuSet;
 use crate::engine::Engine;
 use crate::ids::{AppId, PeId, ThreadId};
-use crate::observe::{ApplicationReading, Input, Observation, Standing, ThreadReading};
+use crate::observe::{ApplicationReading, Input, Observation, Standing, ThreadReading, Treatment};
 use crate::plan::{Action, Assignment, Change, Outcome, OutcomeKind, SettingKind};
 use crate::time::Time;
 use crate::topology::Topology;
@@ -152,6 +152,8 @@ pub struct ThreadState {
     pub class: FpuClass,
     /// Who decides where it runs.
     pub standing: Standing,
+    /// How its process is treated, if not as everything else.
+    pub treatment: Option<Arc<Treatment>>,
     /// The PEs that its user permits.
     pub permitted: Arc<CpuSet>,
     /// Where the policy has it, and why; in a dry run, where it would have it.
@@ -161,6 +163,14 @@ pub struct ThreadState {
     /// What was decided about it, the latest last.
     pub decisions: VecDeque<Decided>,
     cpu_ns: u64,
+}
+
+impl ThreadState {
+    /// Returns why it is not placed, if somebody else decides about it.
+    pub fn why_not_placed(&self) -> Option<&str> {
+        let by_treatment = self.treatment.as_ref().and_then(|treatment| treatment.left_alone.as_deref());
+        by_treatment.or(self.standing.why_not_placed())
+    }
 }
 
 /// A decision about a thread.
@@ -212,7 +222,7 @@ impl Top {
         self.programs.extend(programs.map(|program| (program.leader.tid, program.name.clone())));
         self.take_threads(&observation.threads, elapsed, engine);
         self.take_applications(&observation.applications, observation.at, engine);
-        self.take_pes(&observation.allowed, engine.topology());
+        self.take_pes(&observation.unreserved(), engine.topology());
         let own_ns = observation.own_cpu_ns.saturating_sub(self.own_cpu_ns);
         self.own_share =
             (self.own_cpu_ns > 0 && !elapsed.is_zero()).then(|| own_ns as f64 / elapsed.as_nanos() as f64);
@@ -260,7 +270,8 @@ impl Top {
             is_runnable: reading.runnable,
             usage: subject.map_or_else(Usage::default, |subject| subject.view.usage),
             class: engine.fpu_class(reading.thread),
-            standing: reading.standing,
+            standing: subject.map_or(reading.standing, |subject| subject.view.standing),
+            treatment: subject.and_then(|subject| subject.treatment.clone()),
             permitted: reading.permitted.clone(),
             assignment: engine.present().bound.get(&reading.thread).cloned(),
             settings: settings.into_values().collect(),

@@ -120,6 +120,8 @@ struct Judgement {
 /// The waits of one process.
 #[derive(Debug)]
 pub struct Process {
+    /// What may be changed about them.
+    may: Mitigations,
     state: State,
     reason: Arc<str>,
     last: ProcessReading,
@@ -141,9 +143,10 @@ pub struct Process {
 
 impl Process {
     /// Creates the state of a process at its first reading.
-    pub fn new(reading: &ProcessReading) -> Process {
+    pub fn new(reading: &ProcessReading, may: Mitigations) -> Process {
         let backoff = |[first, most]: [Duration; 2]| Backoff::new(first, most);
         Process {
+            may,
             state: State::Own,
             reason: "".into(),
             last: *reading,
@@ -163,17 +166,30 @@ impl Process {
         }
     }
 
+    /// Takes note of what may be changed from now on.
+    pub fn limit(&mut self, may: Mitigations) {
+        self.may = may;
+        let is_permitted = match self.state {
+            State::Own | State::Left => true,
+            State::Short => may.spin,
+            State::Turns => may.turns,
+        };
+        if !is_permitted {
+            self.enter(State::Own, "".into());
+        }
+    }
+
     /// Takes in a reading. Returns whether other settings are wanted from now on.
-    pub fn take(&mut self, reading: &ProcessReading, may: Mitigations, now: Time) -> bool {
+    pub fn take(&mut self, reading: &ProcessReading, now: Time) -> bool {
         let times = reading.since(&self.last);
         self.last = *reading;
         if times.elapsed_s <= 0.0 {
             return false;
         }
         match self.state {
-            State::Own => self.take_own(&times, may, now),
-            State::Short => self.take_short(&times, may, now),
-            State::Turns => self.take_turns(&times, may, now),
+            State::Own => self.take_own(&times, now),
+            State::Short => self.take_short(&times, now),
+            State::Turns => self.take_turns(&times, now),
             State::Left => false,
         }
     }
@@ -184,12 +200,12 @@ impl Process {
         self.judgement.from = None;
     }
 
-    fn take_own(&mut self, times: &ProcessTimes, may: Mitigations, now: Time) -> bool {
+    fn take_own(&mut self, times: &ProcessTimes, now: Time) -> bool {
         let loss = losses::of_own_waits(times);
         self.regret.take((loss - UNTRIED) * times.elapsed_s);
-        let waits = self.waits(may);
+        let waits = self.waits();
         // Yielding is no loss, but it may spin in its own code, too.
-        let may_spin = waits == IdleWaits::Fixed || self.is_apart(may, now);
+        let may_spin = waits == IdleWaits::Fixed || self.is_apart(now);
         if may_spin || !self.backoffs.short.is_over(now) {
             self.miss_samples(times);
         }
@@ -213,12 +229,12 @@ impl Process {
         true
     }
 
-    fn take_short(&mut self, times: &ProcessTimes, may: Mitigations, now: Time) -> bool {
+    fn take_short(&mut self, times: &ProcessTimes, now: Time) -> bool {
         self.miss_samples(times);
         let (from, threads) = self.idle_from;
         let threads = threads.max(self.last.threads);
         self.idle_from.1 = threads;
-        if self.last.other_gangs > 0 && may.turns && self.offer.is_some() {
+        if self.last.other_gangs > 0 && self.may.turns && self.offer.is_some() {
             self.enter(State::Turns, self.reason_for_turns().unwrap_or_default());
             return true;
         }
@@ -243,12 +259,12 @@ impl Process {
         true
     }
 
-    fn take_turns(&mut self, times: &ProcessTimes, may: Mitigations, now: Time) -> bool {
+    fn take_turns(&mut self, times: &ProcessTimes, now: Time) -> bool {
         if self.last.other_gangs > 0 {
             self.regret.reset();
             return false;
         }
-        if self.waits(may).is_adaptable() {
+        if self.waits().is_adaptable() {
             self.enter(State::Short, "no other program takes turns any more".into());
             return true;
         }
@@ -280,9 +296,9 @@ impl Process {
     }
 
     /// How its idle threads wait, as far as that may be changed.
-    fn waits(&self, may: Mitigations) -> IdleWaits {
+    fn waits(&self) -> IdleWaits {
         match self.last.waits {
-            waits if waits.is_adaptable() && !may.spin => IdleWaits::Fixed,
+            waits if waits.is_adaptable() && !self.may.spin => IdleWaits::Fixed,
             waits => waits,
         }
     }
@@ -293,18 +309,18 @@ impl Process {
     }
 
     /// Returns whether samples can show that another state is better.
-    pub fn is_to_be_judged(&self, may: Mitigations) -> bool {
+    pub fn is_to_be_judged(&self) -> bool {
         let may_be_better = match self.state {
             State::Own => self.lacks_pes.is_some(),
             State::Short => self.offer.is_none(),
             State::Turns => self.last.other_gangs > 0,
             State::Left => false,
         };
-        may.turns && may_be_better
+        self.may.turns && may_be_better
     }
 
     /// Takes in what samples have shown of its threads so far.
-    pub fn judge(&mut self, samples: Samples, may: Mitigations, now: Time) {
+    pub fn judge(&mut self, samples: Samples, now: Time) {
         let Judgement { began, from, evidence } = &mut self.judgement;
         began.get_or_insert(now);
         let Some((before, reading)) = from else {
@@ -319,7 +335,7 @@ impl Process {
             return;
         }
         let total = loss.total(&self.last.since(reading));
-        if self.state == State::Own && self.last.waits.is_adaptable() && may.spin {
+        if self.state == State::Own && self.last.waits.is_adaptable() && self.may.spin {
             self.own_seen = loss.spinning;
             return;
         }
@@ -337,12 +353,12 @@ impl Process {
             *evidence = Evidence::default();
         }
         if is_shown {
-            self.change_by_samples(estimate + UNTRIED, may, now);
+            self.change_by_samples(estimate + UNTRIED, now);
         }
     }
 
     /// Samples show that so large a share is lost, and that it need not be.
-    fn change_by_samples(&mut self, lost: f64, may: Mitigations, now: Time) {
+    fn change_by_samples(&mut self, lost: f64, now: Time) {
         let is_possible = self.backoffs.turns.is_over(now);
         match self.state {
             State::Own | State::Short if is_possible => {
@@ -354,7 +370,7 @@ impl Process {
             State::Turns => {
                 self.backoffs.turns.fail(now);
                 self.offer = None;
-                let is_short = self.waits(may).is_adaptable();
+                let is_short = self.waits().is_adaptable();
                 self.enter(if is_short { State::Short } else { State::Own }, "turns did not help".into());
             }
             State::Own | State::Short | State::Left => {}
@@ -367,15 +383,15 @@ impl Process {
     }
 
     /// Returns the time until the next observation, if samples are to be judged.
-    pub fn judged_within(&self, may: Mitigations, now: Time) -> Option<Duration> {
+    pub fn judged_within(&self, now: Time) -> Option<Duration> {
         let [least, most] = JUDGED_EVERY;
         let within = |began: Option<Time>| Cadence::new(least, most, began.unwrap_or(now)).within(now);
-        self.is_to_be_judged(may).then(|| within(self.judgement.began))
+        self.is_to_be_judged().then(|| within(self.judgement.began))
     }
 
     /// Returns whether it has lost enough for lack of samples that opening them is worth it.
-    pub fn needs_samples(&self, may: Mitigations) -> bool {
-        may.turns && (self.unsampled.is_due() || self.state == State::Short && self.last.other_gangs > 0)
+    pub fn needs_samples(&self) -> bool {
+        self.may.turns && (self.unsampled.is_due() || self.state == State::Short && self.last.other_gangs > 0)
     }
 
     /// Returns its state.
@@ -389,19 +405,19 @@ impl Process {
     }
 
     /// Returns whether no two of its threads should share a PE: they yield to each other in vain.
-    pub fn is_apart(&self, may: Mitigations, now: Time) -> bool {
+    pub fn is_apart(&self, now: Time) -> bool {
         let lacks_for = self.lacks_pes.map_or(Duration::ZERO, |since| now.since(since));
-        let yields = self.state == State::Own && self.waits(may) == IdleWaits::Yield;
-        may.turns && yields && lacks_for >= APART_AFTER
+        let yields = self.state == State::Own && self.waits() == IdleWaits::Yield;
+        self.may.turns && yields && lacks_for >= APART_AFTER
     }
 
     /// Returns the settings that it should have, with the reasons.
-    pub fn settings(&self, may: Mitigations) -> Vec<(Setting, Arc<str>)> {
+    pub fn settings(&self) -> Vec<(Setting, Arc<str>)> {
         match self.state {
             State::Own | State::Left => Vec::new(),
             State::Turns => vec![(Setting::InTurns, self.reason.clone())],
             State::Short => {
-                let offer = self.reason_for_turns().filter(|_| may.turns);
+                let offer = self.reason_for_turns().filter(|_| self.may.turns);
                 let offer = offer.map(|reason| (Setting::MayTakeTurns, reason));
                 [(Setting::SpinCount(SPIN_COUNT), self.reason.clone())].into_iter().chain(offer).collect()
             }

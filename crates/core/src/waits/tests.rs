@@ -11,6 +11,8 @@ const LOOK_MS: u64 = 50;
 /// A process in a drawn world.
 struct Drawn {
     waits: Waits,
+    /// What its treatment permits.
+    may: Mitigations,
     reading: ProcessReading,
     samples: SampleReading,
 }
@@ -19,8 +21,9 @@ impl Drawn {
     fn new(may: Mitigations, kind: IdleWaits) -> Drawn {
         let reading = ProcessReading { waits: kind, ..ProcessReading::example(LEADER) };
         let mut waits = Waits::new(may);
-        waits.take(&reading, reading.at);
-        Drawn { waits, reading, samples: SampleReading::default() }
+        let by_treatment = Mitigations::ALL;
+        waits.take(&reading, by_treatment, reading.at);
+        Drawn { waits, may: by_treatment, reading, samples: SampleReading::default() }
     }
 
     fn looks(&mut self, looks: &str) -> String {
@@ -53,7 +56,7 @@ impl Drawn {
         let idle_so_far = reading.idle_ns.unwrap_or(0) + ns(idle);
         reading.idle_ns = Some(idle_so_far);
         let reading = *reading;
-        self.waits.take(&reading, reading.at);
+        self.waits.take(&reading, self.may, reading.at);
         let all = (200.0 * run * LOOK_MS as f64 / 1e3) as u64;
         let (spinning, kernel) = match (look, state) {
             ('*', 'o' | 's') => (all * 3 / 4, 0),
@@ -67,6 +70,11 @@ impl Drawn {
             self.waits.judge(leader, [(leader, &self.samples)].into_iter().collect(), reading.at);
         }
         self.state()
+    }
+
+    fn limit(&mut self, may: Mitigations) {
+        self.may = may;
+        self.waits.limit(|pid| if pid == LEADER.tid { may } else { Mitigations::NONE });
     }
 
     /// `o`: own waits, `s`: short ones, `S`: short ones, and it offers to take turns, `t`: turns.
@@ -212,17 +220,39 @@ fn what_may_not_be_changed_stays() {
 }
 
 #[test]
-fn what_a_rule_leaves_alone_gets_its_own_waits_back_and_begins_anew_without_the_rule() {
+fn what_a_rule_does_not_permit_is_given_back_at_once_and_begins_anew_without_the_rule() {
     let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
-    program.looks("###");
-    assert_eq!(program.state(), 's');
-    program.reading.left_alone = true;
-    let reading = program.reading;
-    assert!(program.waits.take(&reading, reading.at), "other settings are wanted");
-    assert!(!program.waits.is_any_changed() && !program.waits.take(&reading, reading.at));
-    assert!((0..20).all(|_| program.look('#') == 'o'));
-    program.reading.left_alone = false;
-    assert!(program.looks("####").contains('s'));
+    for may in [Mitigations::NONE, Mitigations { spin: false, turns: true }] {
+        assert!(program.looks("####").ends_with('s'));
+        program.limit(may);
+        assert!(!program.waits.is_any_changed());
+        assert!((0..20).all(|_| program.look('#') == 'o'), "{may:?}");
+        program.limit(Mitigations::ALL);
+    }
+    program.looks("++++++++++++++++");
+    assert_eq!(program.state(), 'S');
+    program.limit(Mitigations { spin: true, turns: false });
+    assert_eq!(program.state(), 's', "short waits are permitted, and no turns");
+    program.reading.other_gangs = 1;
+    assert_eq!(program.looks("++"), "ss");
+    program.limit(Mitigations::ALL);
+    assert_eq!(program.looks("++"), "tt");
+    program.limit(Mitigations { spin: true, turns: false });
+    assert_eq!(program.state(), 'o');
+}
+
+#[test]
+fn a_rule_permits_for_one_process_what_the_option_permits_for_all() {
+    for kind in [IdleWaits::Adaptable, IdleWaits::Fixed, IdleWaits::Yield, IdleWaits::MayYield] {
+        for may in ["off", "spin", "turns", "auto"].map(|word| Mitigations::from_word(word).unwrap()) {
+            let states = |option: Mitigations, rule: Mitigations| {
+                let mut program = Drawn::new(option, kind);
+                program.limit(rule);
+                program.looks(&format!("{}{}{}", "#".repeat(20), "*".repeat(30), "+".repeat(20)))
+            };
+            assert_eq!(states(BOTH, may), states(may, BOTH), "{kind:?} {may:?}");
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
 use crate::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, PmuReading,
-    RunnableThreads, SampleReading, Standing, ThreadReading, Treatment,
+    RunnableThreads, SampleReading, Standing, ThreadReading, Treatment, Treatments,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::time::Time;
@@ -24,7 +24,7 @@ const SAMPLES_PER_SECOND: f64 = 200.0;
 /// How often the world checks which threads are runnable; shorter changes go unseen.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// One scripted thread.
+/// One scripted thread, which is a process of its own.
 #[derive(Debug, Clone)]
 pub struct ScriptedThread {
     /// From when until when it lives.
@@ -49,8 +49,8 @@ pub struct ScriptedThread {
     pub refuses: Option<OutcomeKind>,
     /// What others do to its mask, or it does itself, and when.
     pub interference: Vec<(Time, Interference)>,
-    /// What rules say about its placement.
-    pub treatment: Option<Arc<Treatment>>,
+    /// How it is treated, each with the time from which that holds.
+    pub treatments: Vec<(Time, Treatment)>,
 }
 
 /// A change of a thread's mask by somebody else than the engine.
@@ -92,7 +92,7 @@ impl ScriptedThread {
             hints: Vec::new(),
             refuses: None,
             interference: Vec::new(),
-            treatment: None,
+            treatments: Vec::new(),
         }
     }
 }
@@ -114,6 +114,7 @@ pub struct ScriptedWorld {
     reported_tlp: BTreeMap<AppId, u32>,
     reported_allowed: CpuSet,
     reported_hints: BTreeMap<usize, Hints>,
+    reported_treatments: Treatments,
 }
 
 #[derive(Default, Clone)]
@@ -170,6 +171,7 @@ impl ScriptedWorld {
             events: Vec::new(),
             reported_tlp: BTreeMap::new(),
             reported_hints: BTreeMap::new(),
+            reported_treatments: Treatments::new(),
         }
     }
 
@@ -226,6 +228,14 @@ impl ScriptedWorld {
             return;
         }
         let mut events = Vec::new();
+        let treatments = self.treatments();
+        for pid in (0..self.threads.len()).map(|index| id(index).tid) {
+            let treatment = treatments.get(&pid).cloned();
+            if treatment.as_ref() != self.reported_treatments.get(&pid) {
+                events.push(Event::Treated { pid, treatment });
+            }
+        }
+        self.reported_treatments = treatments;
         let mut runnable: BTreeMap<AppId, Vec<ThreadId>> = BTreeMap::new();
         for index in 0..self.threads.len() {
             let (thread, state) = &self.threads[index];
@@ -283,6 +293,17 @@ impl ScriptedWorld {
         }
     }
 
+    /// Returns how the living threads are treated now.
+    fn treatments(&self) -> Treatments {
+        let living = self.threads.iter().enumerate();
+        let living = living.filter(|(_, (thread, _))| thread.lives.contains(&self.now));
+        let treated = living.filter_map(|(index, (thread, _))| {
+            let treatment = in_force(&thread.treatments, self.now)?;
+            Some((id(index).tid, Arc::new(treatment.if_special()?)))
+        });
+        treated.collect()
+    }
+
     fn reading(&self, index: usize) -> ThreadReading {
         let (thread, state) = &self.threads[index];
         let permitted = thread
@@ -291,7 +312,7 @@ impl ScriptedWorld {
             .map_or(self.allowed_now().clone(), |set| set.intersection(self.allowed_now()));
         ThreadReading {
             thread: id(index),
-            pid: 1,
+            pid: id(index).tid,
             app: thread.app,
             name: format!("thread {index}").into(),
             cpu_ns: state.cpu_ns.round() as u64,
@@ -308,7 +329,6 @@ impl ScriptedWorld {
             counters: Some(state.counters(!thread.rates.is_empty())),
             hints: in_force(&thread.hints, self.now).unwrap_or_default(),
             progress: None,
-            treatment: thread.treatment.clone(),
             ended: thread.lives.end <= self.now,
         }
     }
@@ -362,8 +382,8 @@ impl State {
 }
 
 /// Returns the value of the phase that holds at an instant.
-fn in_force<T: Copy>(phases: &[(Time, T)], now: Time) -> Option<T> {
-    phases.iter().rev().find(|(from, _)| *from <= now).map(|(_, value)| *value)
+fn in_force<T: Clone>(phases: &[(Time, T)], now: Time) -> Option<T> {
+    phases.iter().rev().find(|(from, _)| *from <= now).map(|(_, value)| value.clone())
 }
 
 /// Returns the ID of the thread at an index of the script.
@@ -391,7 +411,9 @@ impl World for ScriptedWorld {
             at: self.now,
             allowed: self.allowed_now().clone(),
             taken: CpuSet::new(),
+            reserved: CpuSet::new(),
             processes: Vec::new(),
+            treatments: Arc::new(self.treatments()),
             threads: readings,
             applications: self.applications.values().cloned().collect(),
             programs: Vec::new(),

@@ -63,7 +63,6 @@ impl Process {
                 timeslices: Some(0),
                 idle_ns: None,
                 waits: IdleWaits::Fixed,
-                left_alone: false,
                 other_gangs: 0,
             },
             threads: HashMap::new(),

@@ -227,7 +227,7 @@ fn why(top: &Top, id: ThreadId, thread: &ThreadState) -> Vec<String> {
     let place = match (&thread.assignment, thread.standing) {
         (_, Standing::SelfPinned | Standing::UserPlaced)
         | (None, Standing::StartsPrograms | Standing::LeftAlone) => {
-            format!("  It is left alone: {}.", thread.standing.why_not_placed().unwrap_or_default())
+            format!("  It is left alone: {}.", Name(thread.why_not_placed().unwrap_or_default()))
         }
         (Some(assignment), Standing::Bound) => {
             format!("  It is bound to {}: {}.", assignment.pes, Name(&assignment.reason))

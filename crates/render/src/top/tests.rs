@@ -55,7 +55,6 @@ fn reading(index: u32, second: u64, allowed: &CpuSet) -> ThreadReading {
         counters: Some(CounterReading::Sample(sample)),
         progress: None,
         hints: Hints::default(),
-        treatment: None,
         ended: false,
     }
 }

@@ -415,7 +415,6 @@ impl Sim {
             timeslices: Some(timeslices),
             idle_ns,
             waits: self.idle_waits(app),
-            left_alone: false,
             other_gangs: self.gangs.beside(leader, &self.threads),
         }
     }

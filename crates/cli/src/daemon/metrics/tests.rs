@@ -1,7 +1,7 @@
 //! The text is OpenMetrics, and everything that is written about the metrics names those that there are.
 
 use super::*;
-use crate::daemon::consent::Consents;
+use crate::daemon::treatments::Treatments;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::policy;
 use corewise_core::report::Sources;
@@ -19,9 +19,9 @@ use std::time::Duration;
 /// What a daemon exposes that has watched a machine with two modules, on which `count` threads run.
 fn exposed(count: usize, format: Format) -> String {
     let machine = Topology::synthetic("module:2 core:2 pu:1").unwrap();
-    let consents = Rc::new(RefCell::new(Consents::read(Vec::new(), machine.clone()).unwrap()));
+    let treatments = Rc::new(RefCell::new(Treatments::read(Vec::new(), machine.clone()).unwrap()));
     let sources = Sources { discovery: "bpf".to_owned(), counters: "a \"b\"\n\\".to_owned() };
-    let mut known = Known::new((sources, Vec::new()), consents, true);
+    let mut known = Known::new((sources, Vec::new()), treatments, true);
     let mut tally = Tally::new();
     let threads = vec![ScriptedThread::steady(0.9); count];
     let end = Time(0) + Duration::from_secs(12);

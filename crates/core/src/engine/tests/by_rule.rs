@@ -3,8 +3,6 @@
 use super::*;
 use crate::observe::Treatment;
 use crate::policy::{ByRule, Claims};
-use std::sync::Arc;
-
 /// Two fast PEs and two slow ones.
 fn two_fast() -> Topology {
     let kind = |name: &str, pes: &str| CpuKind {
@@ -19,8 +17,8 @@ fn two_fast() -> Topology {
 
 /// A thread that computes in floating point for all of its time, by the policy of this rule.
 fn by(order: u32, policy: &str, app: u32) -> ScriptedThread {
-    let treatment = Treatment { policy: Some(policy.into()), order, guard: true, confined: false };
-    ScriptedThread { app: AppId(app), treatment: Some(Arc::new(treatment)), ..ScriptedThread::steady(0.9) }
+    let treatment = Treatment { policy: Some(policy.into()), order, ..Treatment::default() };
+    ScriptedThread { app: AppId(app), treatments: vec![(Time(0), treatment)], ..ScriptedThread::steady(0.9) }
 }
 
 fn timeline(own: &str, seconds: u64, threads: Vec<ScriptedThread>) -> String {
@@ -87,9 +85,9 @@ fn the_same_specification_is_one_policy() {
 
 /// A thread that a rule keeps on the fast PEs.
 fn confined(thread: ScriptedThread, policy: Option<&str>) -> ScriptedThread {
-    let policy = policy.map(Arc::from);
-    let treatment = Treatment { policy, order: 0, guard: true, confined: true };
-    ScriptedThread { permitted: Some("0-1".parse().unwrap()), treatment: Some(Arc::new(treatment)), ..thread }
+    let pes = Some("0-1".parse().unwrap());
+    let treatment = Treatment { pes, policy: policy.map(Into::into), ..Treatment::default() };
+    ScriptedThread { treatments: vec![(Time(0), treatment)], ..thread }
 }
 
 #[test]

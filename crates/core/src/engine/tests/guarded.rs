@@ -1,5 +1,6 @@
 //! Policies whose placements a guard measures.
 
+use super::treatments::treated;
 use super::*;
 use crate::observe::{Observation, ProgressReading, ProgressSource, ThreadReading, Treatment};
 use std::cell::RefCell;
@@ -85,10 +86,10 @@ fn threads_that_a_rule_keeps_from_the_guard_are_never_freed_for_an_epoch() {
     let mut engine = Engine::new(bulldozer(), Box::new(Steadfast(Rc::default())), config);
     for at_s in 1..30 {
         let progress = Some(ProgressReading { work: 1000 * at_s, source: ProgressSource::Simulated });
-        let treatment = Some(Arc::new(Treatment { policy: None, order: 0, guard: false, confined: false }));
         let one = observe(at_s, Standing::Free, Vec::new());
-        let threads = vec![ThreadReading { progress, treatment, ..one.threads[0].clone() }];
-        engine.step(&Observation { threads, ..one });
+        let threads = vec![ThreadReading { progress, ..one.threads[0].clone() }];
+        let treatments = treated(Treatment { guard: false, ..Treatment::default() });
+        engine.step(&Observation { threads, treatments, ..one });
         assert!(engine.present().bound.contains_key(&id(0)), "{at_s}");
     }
     assert_eq!(engine.guarded(), None);
@@ -102,12 +103,11 @@ fn a_guard_never_frees_a_thread_that_a_rule_keeps_on_some_pes() {
     let mut widths = std::collections::BTreeSet::new();
     for at_s in 1..30 {
         let progress = Some(ProgressReading { work: 1000 * at_s, source: ProgressSource::Simulated });
-        let treatment = Treatment { policy: None, order: 0, guard: true, confined: true };
         let one = observe(at_s, Standing::Free, Vec::new());
-        let permitted = Arc::new("0-3".parse().unwrap());
-        let treatment = Some(Arc::new(treatment));
-        let threads = vec![ThreadReading { progress, treatment, permitted, ..one.threads[0].clone() }];
-        engine.step(&Observation { threads, ..one });
+        let threads = vec![ThreadReading { progress, ..one.threads[0].clone() }];
+        let pes = Some("0-3".parse().unwrap());
+        let treatments = treated(Treatment { pes, ..Treatment::default() });
+        engine.step(&Observation { threads, treatments, ..one });
         widths.insert(engine.present().bound[&id(0)].pes.len());
     }
     assert!(engine.findings().unwrap().is_about_something());

@@ -1,0 +1,141 @@
+//! How processes are treated, where not as everything else.
+//!
+//! Somebody outside makes the treatments ([`MakeTreatments`]); the world reports them with each observation,
+//! and as an event when one has changed in between. It draws no conclusions, but for its own cost: the
+//! threads of a process whose waits may not be changed are not read.
+
+use crate::LiveWorld;
+use corewise_core::cpuset::CpuSet;
+use corewise_core::observe::{Event, EventKind, Treatment, Treatments};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+/// Says how processes are treated.
+pub trait MakeTreatments {
+    /// Returns the PEs that are reserved for others now.
+    fn reserved(&mut self) -> CpuSet;
+
+    /// Returns how a process is treated; `None`: as everything else. What has not changed is shared, not made
+    /// anew.
+    fn treatment(&mut self, pid: u32) -> Option<Arc<Treatment>>;
+
+    /// The process has begun, executed another program, or ended: what was found out about it holds no more.
+    fn forget(&mut self, pid: u32);
+}
+
+/// Who makes the treatments, and what was reported of them.
+#[derive(Default)]
+pub(crate) struct Treated {
+    by: Option<Box<dyn MakeTreatments>>,
+    reported: Arc<Treatments>,
+    /// The processes whose threads are not read, as their waits may not be changed.
+    unread: BTreeSet<u32>,
+}
+
+impl Treated {
+    pub fn by(by: Box<dyn MakeTreatments>) -> Treated {
+        Treated { by: Some(by), ..Treated::default() }
+    }
+
+    pub fn reserved(&mut self) -> CpuSet {
+        self.by.as_mut().map_or_else(CpuSet::new, |by| by.reserved())
+    }
+
+    /// What was found out about these processes holds no more.
+    pub fn forget(&mut self, pids: impl Iterator<Item = u32>) {
+        if let Some(by) = &mut self.by {
+            pids.for_each(|pid| by.forget(pid));
+        }
+    }
+
+    fn of(&mut self, pid: u32) -> Option<Arc<Treatment>> {
+        self.by.as_mut()?.treatment(pid)
+    }
+
+    /// Returns whether the threads of a process are to be read: whether its waits may be changed.
+    pub fn is_read(&mut self, pid: u32) -> bool {
+        let is_read = self.of(pid).is_none_or(|treatment| treatment.waits.any());
+        if !is_read {
+            self.unread.insert(pid);
+        }
+        is_read
+    }
+
+    /// Returns the event that a process is treated in another way than was reported.
+    fn news(&mut self, pid: u32) -> Option<Event> {
+        let treatment = self.of(pid);
+        if treatment.as_ref() == self.reported.get(&pid) {
+            return None;
+        }
+        let reported = Arc::make_mut(&mut self.reported);
+        match &treatment {
+            Some(treatment) => drop(reported.insert(pid, Arc::clone(treatment))),
+            None => drop(reported.remove(&pid)),
+        }
+        Some(Event::Treated { pid, treatment })
+    }
+
+    /// Returns the treatments of all of these processes.
+    fn all(&mut self, processes: &HashSet<u32>) -> Arc<Treatments> {
+        if self.by.is_some() {
+            let treatments = processes.iter().filter_map(|&pid| Some((pid, self.of(pid)?)));
+            let treatments: Treatments = treatments.collect();
+            if treatments != *self.reported {
+                self.reported = Arc::new(treatments);
+            }
+        }
+        Arc::clone(&self.reported)
+    }
+}
+
+impl LiveWorld {
+    /// Sets who says from now on how processes are treated.
+    pub fn set_treatments(&mut self, by: Box<dyn MakeTreatments>) {
+        self.treated = Treated::by(by);
+    }
+
+    /// Returns how these processes, which are all, are treated; reads from now on those whose waits may be
+    /// changed.
+    pub(super) fn treatments(&mut self, processes: &HashSet<u32>) -> Arc<Treatments> {
+        let treatments = self.treated.all(processes);
+        self.treated.unread.retain(|pid| processes.contains(pid));
+        let may_wait = |pid: &u32| treatments.get(pid).is_none_or(|treatment| treatment.waits.any());
+        let again: Vec<u32> = self.treated.unread.iter().copied().filter(may_wait).collect();
+        again.into_iter().for_each(|pid| self.read_again(pid));
+        treatments.keys().filter(|pid| !may_wait(pid)).for_each(|pid| self.leave(*pid));
+        treatments
+    }
+
+    /// Reports that a process is treated in another way, if it is.
+    pub(super) fn note_treatment(&mut self, pid: u32) {
+        if self.kinds.contains(&EventKind::Treated) {
+            let news = self.treated.news(pid);
+            self.events.extend(news);
+        }
+    }
+
+    /// Looks anew at how a process is treated.
+    pub(super) fn treat_anew(&mut self, pid: u32) {
+        self.note_treatment(pid);
+        let was_unread = self.treated.unread.remove(&pid);
+        match self.treated.is_read(pid) {
+            true if was_unread => self.read_again(pid),
+            true => {}
+            false => self.leave(pid),
+        }
+    }
+
+    /// Reads the threads of a process no more.
+    fn leave(&mut self, pid: u32) {
+        let processes = self.parts.processes.as_mut();
+        if processes.and_then(|processes| processes.leave(pid)).is_some() {
+            self.treated.unread.insert(pid);
+        }
+    }
+
+    /// Reads the threads of a process from now on.
+    fn read_again(&mut self, pid: u32) {
+        self.treated.unread.remove(&pid);
+        self.meet_again(pid);
+    }
+}
