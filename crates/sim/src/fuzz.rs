@@ -116,6 +116,7 @@ const STREAM_SCENARIO: u64 = 100;
 const STREAM_POLICY: u64 = 101;
 const STREAM_WILD: u64 = 102;
 const STREAM_POWER: u64 = 103;
+const STREAM_TREATMENTS: u64 = 104;
 
 /// Binds arbitrary threads to arbitrary PEs, including threads and PEs that do not exist.
 struct Wild {
@@ -167,7 +168,24 @@ pub fn scenario(seed: u64) -> String {
     if writer.happens(0.5) {
         let _ = writer.power();
     }
-    writer.text
+    treat(&writer.text, seed)
+}
+
+/// Writes treatments of applications, as rules and clients of a daemon would change them, into the scenario of
+/// a seed.
+fn treat(text: &str, seed: u64) -> String {
+    let mut writer = Writer { chance: Random::new(seed, STREAM_TREATMENTS), text: String::new(), pes: 0 };
+    if !writer.happens(0.3) {
+        return text.to_owned();
+    }
+    let mut treated = String::new();
+    for line in text.lines() {
+        treated += &format!("{line}\n");
+        if line.starts_with("steps = ") && writer.happens(0.7) {
+            treated += &writer.treatments();
+        }
+    }
+    treated
 }
 
 struct Writer {
@@ -365,6 +383,26 @@ impl Writer {
             1.0 - shared
         )?;
         Ok(copies)
+    }
+
+    fn treatments(&mut self) -> String {
+        let mut from_ms = 0;
+        let treatments = (0..1 + self.chance.below(4)).map(|_| {
+            let what = self.from(&[
+                "",
+                "left_alone = 'it was detached', waits = 'off'",
+                "left_alone = 'to save power'",
+                "pes = '0'",
+            ]);
+            let (waits, guard) = (self.from(&["auto", "spin", "turns", "off"]), self.happens(0.7));
+            let waits = if what.contains("waits") { String::new() } else { format!(", waits = '{waits}'") };
+            let what = if what.is_empty() { String::new() } else { format!(", {what}") };
+            let treatment = format!("{{ from = '{from_ms}ms'{what}{waits}, guard = {guard} }}");
+            from_ms += self.from(&[5, 60, 500, 2000]);
+            treatment
+        });
+        let treatments: Vec<String> = treatments.collect();
+        format!("treatment = [{}]\n", treatments.join(", "))
     }
 
     fn steps(&mut self, depth: usize) -> String {

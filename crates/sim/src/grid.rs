@@ -266,6 +266,7 @@ fn background(name: &str, pe: usize, steps: Vec<Step>) -> AppSpec {
         wait: None,
         variation: None,
         memory: None,
+        treatments: Vec::new(),
         steps,
     }
 }

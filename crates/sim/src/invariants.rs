@@ -14,7 +14,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{BINDS_PER_PE_MAX, RETRY_AFTER};
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::{
-    CounterReading, Event, EventBatch, EventKind, Observation, Standing, ThreadReading,
+    CounterReading, Event, EventBatch, EventKind, Observation, Standing, ThreadReading, Treatments,
 };
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Placement, Setting, SettingKind, TURN};
 use corewise_core::time::Time;
@@ -39,6 +39,8 @@ pub enum Rule {
     AllowedPes,
     /// Threads that decide for themselves are left alone, and refused actions are not repeated at once.
     LeftAlone,
+    /// What a treatment does not permit is not done, and not kept.
+    Treated,
     /// A step requests a bounded number of binds, at most one per thread.
     Binds,
     /// A thread is in exactly one place while it wants to run.
@@ -68,6 +70,7 @@ impl fmt::Display for Rule {
             Rule::Time => "time and counts only grow",
             Rule::AllowedPes => "no thread runs or is bound outside of the allowed PEs",
             Rule::LeftAlone => "a thread that decides for itself, or was refused, is left alone",
+            Rule::Treated => "what a treatment does not permit is not done, and not kept",
             Rule::Binds => "a step asks for a bounded number of binds",
             Rule::Places => "a thread is in one place just while it wants to run",
             Rule::Idle => "no PE is idle while a thread waits that could have it",
@@ -103,6 +106,7 @@ struct Seen {
     waited_ns: u64,
     standing: Standing,
     permitted: CpuSet,
+    pid: u32,
 }
 
 /// The checks and their state between steps.
@@ -114,6 +118,7 @@ pub struct Checker {
     /// The processes that were reported as delayed, and whether their spin count can be changed.
     delayed: HashMap<ThreadId, bool>,
     refused: HashMap<ThreadId, Time>,
+    treatments: Treatments,
     allowed: CpuSet,
     /// The time of the last input, and of the last observation.
     at: Time,
@@ -138,6 +143,7 @@ impl Checker {
             ended: BTreeSet::new(),
             delayed: HashMap::new(),
             refused: HashMap::new(),
+            treatments: Treatments::new(),
             allowed: CpuSet::new(),
             at: Time(0),
             observed: Time(0),
@@ -216,6 +222,7 @@ impl Checker {
         let elapsed_s = observation.at.since(self.observed).max(self.interval).as_secs_f64();
         (self.at, self.observed) = (observation.at, observation.at);
         self.allowed = observation.unreserved();
+        self.treatments = Treatments::clone(&observation.treatments);
         self.take_outcomes(&observation.outcomes);
         for reading in &observation.threads {
             self.see_thread(reading, wait_max_ns);
@@ -241,8 +248,11 @@ impl Checker {
                 Event::ThreadEnded(_)
                 | Event::ThreadRenamed { .. }
                 | Event::TlpChanged(_)
-                | Event::Hint { .. }
-                | Event::Treated { .. } => {}
+                | Event::Hint { .. } => {}
+                Event::Treated { pid, treatment: Some(treatment) } => {
+                    self.treatments.insert(*pid, treatment.clone());
+                }
+                Event::Treated { pid, treatment: None } => drop(self.treatments.remove(pid)),
             }
         }
     }
@@ -282,7 +292,8 @@ impl Checker {
             return;
         }
         let (standing, permitted) = (reading.standing, CpuSet::clone(&reading.permitted));
-        let seen = Seen { cpu_ns: reading.cpu_ns, wanted_ns, cycles, waited_ns, standing, permitted };
+        let (pid, cpu_ns) = (reading.pid, reading.cpu_ns);
+        let seen = Seen { cpu_ns, wanted_ns, cycles, waited_ns, standing, permitted, pid };
         self.threads.insert(thread, seen);
     }
 
@@ -290,6 +301,12 @@ impl Checker {
     fn ask(&mut self, actions: &[Action]) {
         let mut bound = BTreeSet::new();
         for action in actions {
+            if let Some(problem) = self.why_not_treated_so(action) {
+                self.complain(
+                    Rule::Treated,
+                    format!("{problem}: {:?} of thread {}", action.change, action.thread),
+                );
+            }
             let is_adaptable = self.delayed.get(&action.thread);
             let pes = match &action.change {
                 Change::Bind(pes) => pes,
@@ -334,6 +351,43 @@ impl Checker {
         }
     }
 
+    /// Returns what a treatment says against an action, if anything.
+    fn why_not_treated_so(&self, action: &Action) -> Option<&'static str> {
+        let pid = match &action.change {
+            Change::Free | Change::Reset(_) => return None,
+            Change::Set(setting) if setting.kind().is_of_process() => action.thread.tid,
+            Change::Bind(_) | Change::Set(_) => self.threads.get(&action.thread)?.pid,
+        };
+        let treatment = self.treatments.get(&pid)?;
+        match &action.change {
+            Change::Set(setting) if !treatment.waits.permit(setting.kind()) => Some("its waits are fixed"),
+            Change::Set(setting) if setting.kind().is_of_process() => None,
+            Change::Bind(_) | Change::Set(_) if treatment.left_alone.is_some() => Some("it is left alone"),
+            Change::Bind(pes) if treatment.pes.as_ref().is_some_and(|of| !pes.is_subset(of)) => {
+                Some("it has other PEs")
+            }
+            _ => None,
+        }
+    }
+
+    /// Checks that nothing is kept that the treatments do not permit. Other PEs may have to wait for the next
+    /// step.
+    fn see_kept(&mut self, actions: usize) {
+        let has_room = actions < BINDS_PER_PE_MAX * self.allowed.len();
+        let is_kept = |(thread, pes): &(&ThreadId, &CpuSet)| {
+            let seen = self.threads.get(thread).filter(|_| !self.undecided.contains(*thread));
+            let treatment = seen.and_then(|seen| self.treatments.get(&seen.pid));
+            treatment.is_some_and(|treatment| {
+                let is_outside = treatment.pes.as_ref().is_some_and(|of| !pes.is_subset(of));
+                treatment.left_alone.is_some() || is_outside && has_room
+            })
+        };
+        if let Some((thread, pes)) = self.bound.iter().find(is_kept) {
+            let detail = format!("thread {thread} stays on {pes}");
+            self.complain(Rule::Treated, detail);
+        }
+    }
+
     /// Checks after the actions were carried out.
     fn carried_out(&mut self, world: &SimWorld, actions: &[Action]) {
         let failed = world.outcomes().iter().filter(|outcome| outcome.result != OutcomeKind::Done);
@@ -346,6 +400,10 @@ impl Checker {
         let changed = |thread: &&ThreadId| self.seen_bound.get(thread) != self.bound.get(thread);
         let others = self.seen_bound.keys().filter(|thread| !acted.contains(thread)).filter(changed);
         self.undecided.extend(others.copied());
+        // The actions of the last step give back only.
+        if !self.finished {
+            self.see_kept(actions.len());
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub mod sim;
 pub mod size;
 pub mod thread;
 pub mod timeline;
+pub mod treatments;
 mod variant;
 pub mod what_if;
 pub mod world;

@@ -13,10 +13,12 @@ use crate::sim::sched::Os;
 use crate::sim::sched::groups::{GroupSpec, NICE_LEVELS, nice_weight};
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
+use crate::treatments::TreatmentSpec;
 pub use crate::variant::{Variant, WaitsSpec};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::machine_model::contention::Demand;
+use corewise_core::observe::Treatment;
 use corewise_core::policy::{self, Claims, ParameterTable, PolicySpec, dispatch};
 use corewise_core::time::Time;
 use serde::Deserialize;
@@ -157,6 +159,9 @@ pub struct AppSpec {
     pub variation: Option<f64>,
     /// How its memory is placed; as its program specifies if left out.
     pub memory: Option<MemoryUse>,
+    /// How it is treated, as by the rules and clients of a daemon, in the order of time.
+    #[serde(default, rename = "treatment")]
+    pub treatments: Vec<TreatmentSpec>,
     /// What each thread does.
     #[serde(default)]
     pub steps: Vec<Step>,
@@ -318,6 +323,7 @@ impl Scenario {
                 background: app.background,
                 variation: app.variation.unwrap_or(spec.variation),
                 memory: app.memory.unwrap_or(spec.memory),
+                treatments: self.treatments(app, &machine)?,
             };
             plans.extend((0..app.copies).map(|copy| AppPlan {
                 pin: pins.as_ref().map_or_else(|| plan.pin.clone(), |pins| Some(pins[copy].clone())),
@@ -381,6 +387,16 @@ impl Scenario {
         })
     }
 
+    /// Returns how an application is treated.
+    fn treatments(&self, app: &AppSpec, machine: &Machine) -> Result<Vec<(Time, Treatment)>, ScenarioError> {
+        let treatments = app.treatments.iter().map(|treatment| treatment.on(machine));
+        treatments.collect::<Result<_, _>>().map_err(|problem| ScenarioError::Item {
+            item: "application",
+            name: app.name.clone(),
+            problem: format!("treatment: {problem}"),
+        })
+    }
+
     /// Returns the place of an application's group.
     fn group_of(&self, app: &AppSpec) -> Result<Option<usize>, ScenarioError> {
         let Some(name) = &app.group else { return Ok(None) };
@@ -418,6 +434,7 @@ impl Scenario {
         let rules = [
             (app.copies == 0 || app.threads == 0, "copies and threads must be 1 or more"),
             (!NICE_LEVELS.contains(&app.nice), "nice must be -20 to 19"),
+            (!app.treatments.is_sorted_by_key(|of| of.from), "its treatments must be in the order of time"),
             (
                 !(0.0..=0.3).contains(&app.variation.unwrap_or(program.variation)),
                 "variation must be 0 to 0.3",
@@ -513,7 +530,7 @@ fn dispatching(variant: &Variant) -> Result<Option<Dispatching>, ScenarioError> 
 }
 
 /// Returns PEs of which at least one exists.
-fn usable(pes: &str, machine: &Machine) -> Result<CpuSet, String> {
+pub(crate) fn usable(pes: &str, machine: &Machine) -> Result<CpuSet, String> {
     let found = machine.model.topology.locate(pes).map_err(|error| error.to_string())?;
     let usable = found.intersects(&machine.model.topology.allowed);
     if usable { Ok(found) } else { Err(format!("all PEs of `{pes}` are disabled")) }

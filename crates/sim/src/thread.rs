@@ -9,6 +9,7 @@ use crate::sim::sched::queue::Entity;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::contention::Demand;
+use corewise_core::observe::Treatment;
 use corewise_core::time::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct AppPlan {
     pub variation: f64,
     /// How its memory is placed.
     pub memory: MemoryUse,
+    /// How it is treated, each with the time from which that holds, in their order.
+    pub treatments: Vec<(Time, Treatment)>,
 }
 
 /// An application.

@@ -6,6 +6,7 @@ use crate::machine::Pmu;
 use crate::random::Random;
 use crate::sim::Sim;
 use crate::sim::news::NewsItem;
+use crate::treatments::Reported;
 use corewise_core::board::Board;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, PeId, ThreadId};
@@ -30,6 +31,7 @@ pub struct SimWorld {
     deciding_ns: Option<f64>,
     /// How many settings of each kind were changed.
     changed: BTreeMap<SettingKind, u64>,
+    treatments: Reported,
     /// The random stream of faults at the interface.
     fault_random: Random,
     /// How far the clock is ahead of the simulation, in nanoseconds: the sum of its jumps.
@@ -46,6 +48,7 @@ impl SimWorld {
             outcomes: Vec::new(),
             deciding_ns: None,
             changed: BTreeMap::new(),
+            treatments: Reported::default(),
             fault_random: Random::new(seed, 3),
             ahead_ns: 0,
         }
@@ -225,6 +228,7 @@ impl World for SimWorld {
         let threads: Vec<ThreadReading> = present.iter().map(|&index| self.reading(index)).collect();
         self.sim.present = present.into_iter().filter(|&index| !self.sim.threads[index].ended).collect();
         let (at, now) = (self.now(), self.sim.now);
+        let treatments = self.treatments.all(&self.sim);
         self.deciding_ns = Some(self.sim.decisions.observation_ns(threads.len()));
         // There is no other run of corewise, so that the only note is the engine's own.
         let board = self.sim.samples.then(|| Board { clock: at, notes: Vec::new() });
@@ -253,7 +257,7 @@ impl World for SimWorld {
             own_cpu_ns: 0,
             answers_cpu_ns: 0,
             reserved: CpuSet::new(),
-            treatments: Arc::default(),
+            treatments,
             board,
         })
     }
@@ -294,6 +298,9 @@ impl World for SimWorld {
         if events.is_empty() {
             return Ok(Wake::Deadline);
         }
+        let mut news = self.treatments.news(&self.sim);
+        news.extend(events);
+        let events = news;
         self.deciding_ns = Some(self.sim.decisions.events_ns(events.len()));
         let outcomes = std::mem::take(&mut self.outcomes);
         Ok(Wake::Events(EventBatch { at: self.now(), events, outcomes }))

@@ -80,13 +80,12 @@ fn explanation(answer: &Value) -> String {
         None => "; no rule names it\n".to_owned(),
     };
     let alone = text("left_alone").map(|why| format!("left alone: {why}"));
-    let waits = match answer["waits_permitted"].as_str() {
-        Some("auto") => Some("waits: as it chose, until that harms others".to_owned()),
-        Some("off") => Some("waits: as it chose; a rule says so".to_owned()).filter(|_| alone.is_none()),
-        Some(word) => {
+    let waits = match (answer["waits_may_change"] == true, answer["waits_permitted"].as_str()) {
+        (true, Some(word @ ("spin" | "turns"))) => {
             Some(format!("waits: as it chose, until that harms others; a rule permits `{word}` only"))
         }
-        None => None,
+        (true, _) => Some("waits: as it chose, until that harms others".to_owned()),
+        (false, _) => Some("waits: as it chose; a rule says so".to_owned()).filter(|_| alone.is_none()),
     };
     let changed = lines(answer, "waits").map(|line| format!("changed: {line}"));
     let among = text("placed_among").map(|pes| format!("placed among PEs {pes} only"));

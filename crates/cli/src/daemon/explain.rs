@@ -38,6 +38,7 @@ pub fn explain(known: &Known, parameters: Value, peer: Peer) -> Reply {
         "rule": found.rule,
         "placed_among": treatment.pes.as_ref().map(|pes| pes.to_string()),
         "left_alone": treatment.left_alone,
+        "waits_may_change": treatment.waits.any(),
         "waits_permitted": treatment.waits.word(),
         "waits": waits(threads.iter().map(|(_, thread)| *thread)),
         "nothing_to_gain": top.policy.nothing_to_gain,

@@ -3,7 +3,7 @@
 use crate::attach::{Program, bound};
 use crate::common::{Running, burn, corewise, masks_of, wait_for};
 use crate::groups::{Group, no_group};
-use crate::waits::{compiled_team, crowd, spin_count};
+use crate::waits::{compiled_study, compiled_team, crowd, is_idle, spin_count};
 use corewise_binding::runtimes::libgomp;
 use corewise_testing::{needs, or_skip};
 use nix::sys::signal::{Signal, kill};
@@ -329,9 +329,14 @@ fn named(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+/// A rule for everything about waits.
+fn about_waits(word: &str) -> String {
+    format!("[[rule]]\nname = \"tests\"\nmatch.user = \"*\"\nwaits = \"{word}\"\n")
+}
+
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn waits_are_given_back_when_rules_leave_them_alone() {
+fn spin_counts_change_as_the_rules_of_the_moment_and_clients_permit() {
     needs!(TwoPes);
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(compiled_team(directory.path()));
@@ -343,11 +348,57 @@ fn waits_are_given_back_when_rules_leave_them_alone() {
     std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
     let pid = program.0.id();
     let own = spin_count(pid);
+    let is_changed = |yes: bool| wait_for(|| ((spin_count(pid) < own) == yes).then_some(()));
     let crowd = crowd();
-    let daemon = Daemon::start(pid);
-    wait_for(|| (spin_count(pid) < own).then_some(()));
-    let off = "[[rule]]\nname = \"tests\"\nmatch.user = \"*\"\nwaits = \"off\"\n";
-    assert!(daemon.reload(off).status.success());
-    wait_for(|| (spin_count(pid) == own).then_some(()));
+    // Its threads are not even read at first.
+    let daemon = Daemon::start_with(pid, &about_waits("off"));
+    let permitted = || {
+        let answer = ask(&daemon.socket(), &[&pid.to_string(), "--json"]).stdout;
+        serde_json::from_slice::<Value>(&answer).unwrap_or_default()["waits_permitted"].clone()
+    };
+    wait_for(|| (permitted() == "off").then_some(()));
+    for word in ["turns", "off"] {
+        assert!(daemon.reload(&about_waits("spin")).status.success());
+        is_changed(true);
+        assert_eq!(permitted(), "spin");
+        assert!(daemon.reload(&about_waits(word)).status.success());
+        is_changed(false);
+    }
+    assert!(daemon.reload("").status.success());
+    is_changed(true);
+    let client = |what: &str| {
+        let mut client = corewise();
+        client.args([what, &pid.to_string(), "--socket"]).arg(daemon.socket());
+        assert!(client.status().unwrap().success());
+    };
+    client("detach");
+    is_changed(false);
+    client("attach");
+    is_changed(true);
     drop(crowd);
+}
+
+/// Two programs that spin in code of their own.
+#[test]
+fn programs_take_turns_as_long_as_a_rule_permits_turns() {
+    needs!(TwoPes, Perf, Root);
+    let directory = tempfile::tempdir().unwrap();
+    let binary = compiled_study(directory.path(), "cc", "pipeline");
+    let programs = [(), ()].map(|()| {
+        let mut command = Command::new(&binary);
+        Running(command.arg("1000000000").stdout(Stdio::null()).spawn().unwrap())
+    });
+    let [one, other] = programs.each_ref().map(|program| program.0.id());
+    let options = [&*other.to_string(), "--own-cost", "100"];
+    let daemon = Daemon::start_as(one, &about_waits("turns"), &options);
+    let take_turns = || is_idle(one) || is_idle(other);
+    wait_for(|| take_turns().then_some(()));
+    assert!(daemon.reload(&about_waits("spin")).status.success());
+    // Each has had its turn again, and for longer than one takes nobody waits for another one.
+    let mut normal = 0;
+    wait_for(|| {
+        normal = if take_turns() { 0 } else { normal + 1 };
+        (normal == 50).then_some(())
+    });
+    assert_eq!(answer(&daemon.socket(), &[&one.to_string()])["waits"], Value::Array(Vec::new()));
 }

@@ -86,6 +86,7 @@ impl Setup<'_> {
             background: false,
             variation: 0.0,
             memory: MemoryUse::default(),
+            treatments: Vec::new(),
         }
     }
 
