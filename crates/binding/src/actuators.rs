@@ -212,7 +212,7 @@ impl Actuators {
 }
 
 impl Acting {
-    fn restore_threads(&mut self) -> io::Result<Remains> {
+    fn restore_threads(&mut self) -> Remains {
         self.actuators.iter_mut().for_each(|actuator| actuator.give_back());
         let ledger = self.guardian.changes().ledger();
         let within = self.within();
@@ -220,14 +220,13 @@ impl Acting {
     }
 
     /// Restores the words of programs, and lets the guardian go if nothing remains.
-    fn restore_words(self, threads: io::Result<Remains>) {
+    fn restore_words(self, threads: Remains) {
         let changes = self.guardian.changes();
         let words = restore_words(&changes.ledger(), &Memories::default(), self.within());
-        let remains = match threads.and_then(|threads| Ok(threads.with(words?))) {
-            Ok(remains) if remains == Remains::default() => return self.guardian.dismiss(),
-            Ok(remains) => remains.to_string(),
-            Err(error) => error.to_string(),
-        };
+        let remains = threads.with(words);
+        if remains.is_nothing() {
+            return self.guardian.dismiss();
+        }
         // Otherwise it sees the socket close and continues.
         if !changes.guardian_is_there() {
             // Standard error may be closed.

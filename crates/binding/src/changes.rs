@@ -13,6 +13,7 @@ use super::word::Word;
 use corewise_discovery::NewThread;
 use corewise_discovery::followed::Followed;
 use corewise_sys::proc::Memory;
+use corewise_sys::shortage::unless_short;
 use corewise_sys::task::{self, Task};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use std::collections::HashSet;
@@ -39,6 +40,8 @@ struct Record {
     words_max: usize,
     /// Whether a change was refused because the journal was full.
     was_full: bool,
+    /// Why a new thread could not be looked at: what it may have inherited is not known.
+    unmet: Option<String>,
 }
 
 /// How many words are too few to look which are outlived.
@@ -62,9 +65,9 @@ impl Changes {
     /// Begins the record of a run, with its guardian and the socket to it.
     pub(crate) fn new(guardian: Task, socket: OwnedFd, journal: Journal) -> Changes {
         let is_there = true;
-        let (failure, handed_over, words_max, was_full) = (None, None, WORDS_MIN, false);
+        let (failure, unmet, handed_over, words_max, was_full) = (None, None, None, WORDS_MIN, false);
         let record =
-            Record { guardian, socket, journal, failure, is_there, handed_over, words_max, was_full };
+            Record { guardian, socket, journal, failure, is_there, handed_over, words_max, was_full, unmet };
         Changes(Arc::new(Mutex::new(record)))
     }
 
@@ -103,7 +106,13 @@ impl Changes {
         let record = self.lock();
         let failure = record.failure.iter().map(|why| format!("{why}: from then on nothing was bound"));
         let full = record.was_full.then(|| format!("{FULL}: at times nothing more was changed"));
-        failure.chain(full).collect()
+        let unmet = record.unmet.iter().map(|why| {
+            format!(
+                "some new threads could not be looked at ({why}): a nice level that they have inherited is given \
+                 back at the end, if it is known then from which program"
+            )
+        });
+        failure.chain(full).chain(unmet).collect()
     }
 
     /// Checks that the guardian process exists and is not stopped; returns whether it was running so far.
@@ -168,7 +177,7 @@ impl Changes {
 
     /// Records that a thread of a process is about to get another weight: from now on threads may inherit it.
     pub fn hand_out_weight(&self, process: Task, change: WeightChange) -> Result<(), String> {
-        let source = Source::of(process);
+        let source = Source::of(process).map_err(|error| error.to_string())?;
         self.record(&Entry::WeightHandedOut(HandedOutWeight { source, change, since: task::now() }))
     }
 
@@ -176,22 +185,10 @@ impl Changes {
     /// the thread has created meanwhile may soon descend from nothing else, so it is recorded, too.
     pub fn meet_heir(&self, new: &NewThread) -> Option<WeightChange> {
         let mut record = self.lock();
-        let ledger = record.journal.ledger();
-        if !ledger.has_handed_out_weights() {
-            return None;
-        }
-        let thread = Task::of(new.tid).ok()??;
-        let change = ledger.inherited_weight(thread, new.creator_tid)?;
-        if change == WeightChange::Idle && ledger.in_turns().any(|process| process.id == new.pid) {
-            return None;
-        }
-        let source = Source::of(Task::of(new.pid).ok()??);
-        if ledger.weights_handed_out().all(|known| (known.source, known.change) != (source, change)) {
-            // Without it, what it has created may keep the weight.
-            let since = thread.start;
-            let _ = record.record(&Entry::WeightHandedOut(HandedOutWeight { source, change, since }));
-        }
-        Some(change)
+        record.meet_heir(new).unwrap_or_else(|why| {
+            record.unmet.get_or_insert(why);
+            None
+        })
     }
 
     /// Forgets what all processes but the living ones have handed on.
@@ -216,12 +213,37 @@ impl Changes {
         }
         // A process that has ended meanwhile needs nothing.
         let Ok(Some(process)) = Task::of(pid) else { return false };
-        let forked = ledger.words().in_fork(process).into_iter();
+        // What cannot be seen now is looked at again at the end.
+        let forked = ledger.words().in_fork(process).unwrap_or_default().into_iter();
         forked.filter(|word| word.restore(None) == Ok(true)).count() > 0
     }
 }
 
 impl Record {
+    /// See [`Changes::meet_heir`]; an error says why the thread, or what it creates, may keep its weight.
+    fn meet_heir(&mut self, new: &NewThread) -> Result<Option<WeightChange>, String> {
+        let in_words = |error: io::Error| error.to_string();
+        let task_of = |id| unless_short(Task::of(id)).map(Option::flatten).map_err(in_words);
+        let ledger = self.journal.ledger();
+        if !ledger.has_handed_out_weights() {
+            return Ok(None);
+        }
+        let Some(thread) = task_of(new.tid)? else { return Ok(None) };
+        let inherited = ledger.inherited_weight(thread, new.creator_tid).map_err(in_words)?;
+        let Some(change) = inherited else { return Ok(None) };
+        if change == WeightChange::Idle && ledger.in_turns().any(|process| process.id == new.pid) {
+            return Ok(None);
+        }
+        let Some(process) = task_of(new.pid)? else { return Ok(None) };
+        let source = Source::of(process).map_err(in_words)?;
+        if ledger.weights_handed_out().all(|known| (known.source, known.change) != (source, change)) {
+            // Nothing is changed by it: there is space for that beyond what changes may take.
+            let since = thread.start;
+            self.write(&Entry::WeightHandedOut(HandedOutWeight { source, change, since }));
+        }
+        Ok(Some(change))
+    }
+
     fn record(&mut self, entry: &Entry) -> Result<(), String> {
         if entry.is_change() && self.journal.is_full() {
             self.was_full = true;

@@ -9,8 +9,10 @@
 use super::thread_weight::WeightChange;
 use corewise_sys::environment::started_by;
 use corewise_sys::proc::Proc;
+use corewise_sys::shortage::unless_short;
 use corewise_sys::task::Task;
 use std::fmt;
+use std::io;
 
 /// A weight that threads may have inherited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +36,10 @@ pub enum Source {
 
 impl Source {
     /// Returns from what may be inherited what a process of this corewise's is given.
-    pub fn of(process: Task) -> Source {
+    pub fn of(process: Task) -> io::Result<Source> {
         let own = std::process::id();
-        let corewise = line(process.id).into_iter().find(|process| process.id == own);
-        corewise.map_or(Source::Process(process), Source::Corewise)
+        let corewise = line(process.id)?.into_iter().find(|process| process.id == own);
+        Ok(corewise.map_or(Source::Process(process), Source::Corewise))
     }
 
     /// Returns the process that it is known by.
@@ -71,9 +73,9 @@ pub fn nearest(
     handed_out: &[HandedOutWeight],
     thread: Task,
     creator: Option<u32>,
-) -> Option<HandedOutWeight> {
+) -> io::Result<Option<HandedOutWeight>> {
     let by_process = |known: Task| handed_out.iter().find(|weight| weight.source.process() == known);
-    let line = line(thread.id);
+    let line = line(thread.id)?;
     let by_line = || line.iter().find_map(|process| by_process(*process));
     let by_creator = || {
         let is_still = |of: Task| matches!(Task::of(of.id), Ok(now) if now.is_none_or(|now| now == of));
@@ -87,27 +89,32 @@ pub fn nearest(
         });
         // A foreign program's environment is read only where it can matter.
         let corewise: Vec<_> = corewise.collect();
-        let started = |process: &Task| {
-            let by = started_by(&Proc::own(), process.id);
+        for process in line.iter().filter(|_| !corewise.is_empty()) {
+            let by = started_by(&Proc::own(), process.id)?;
             let is_it = |of: &Task| Some(of.id) == by && of.start <= process.start;
-            corewise.iter().find(|(_, of)| is_it(of)).map(|(weight, _)| *weight)
-        };
-        if corewise.is_empty() { None } else { line.iter().find_map(started) }
+            if let Some((weight, _)) = corewise.iter().find(|(_, of)| is_it(of)) {
+                return Ok(Some(*weight));
+            }
+        }
+        Ok(None)
     };
-    by_line().or_else(by_creator).or_else(by_environment).copied()
+    match by_line().or_else(by_creator) {
+        Some(weight) => Ok(Some(*weight)),
+        None => by_environment().map(Option::<&HandedOutWeight>::copied),
+    }
 }
 
 /// Returns the process of a thread and those that it descends from, as far as they live, the nearest first.
-fn line(tid: u32) -> Vec<Task> {
+fn line(tid: u32) -> io::Result<Vec<Task>> {
     let proc = Proc::own();
     let mut line: Vec<Task> = Vec::new();
-    let status = proc.status(tid).ok().flatten();
+    let status = unless_short(proc.status(tid))?.flatten();
     let mut next = status.and_then(|status| status.field("Tgid")?.parse().ok()).unwrap_or(0);
     // Numbers that are used again while this looks could lead in a circle.
     while next != 0 && line.iter().all(|known| known.id != next) {
-        let Ok(Some(stat)) = proc.task(next) else { break };
+        let Some(stat) = unless_short(proc.task(next))?.flatten() else { break };
         line.push(Task { id: next, start: stat.start_ticks });
         next = stat.parent;
     }
-    line
+    Ok(line)
 }

@@ -104,14 +104,18 @@ pub struct Lowered {
     pub ours_khz: u64,
 }
 
-/// Restores every limit that is still ours.
-pub fn restore(system: &Path, lowered: &[Lowered], token: &ActToken) {
-    for Lowered { pe, original_khz, ours_khz } in lowered {
-        let path = file(system, *pe, "scaling_max_freq");
-        let is_ours = read_khz(&path).is_ok_and(|present| present.abs_diff(*ours_khz) <= STEP);
-        if is_ours {
+impl Lowered {
+    /// Restores the limit if it is still ours. An error means that it may still be that.
+    pub fn restore(&self, system: &Path, token: &ActToken) -> io::Result<()> {
+        let path = file(system, self.pe, "scaling_max_freq");
+        match read_khz(&path) {
+            Ok(present) if present.abs_diff(self.ours_khz) <= STEP => {
+                write_khz(token, &path, self.original_khz)
+            }
+            Ok(_) => Ok(()),
             // A PE that has gone offline meanwhile has no limit.
-            let _ = write_khz(token, &path, *original_khz);
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
         }
     }
 }
@@ -184,7 +188,7 @@ mod tests {
         write_khz(&token, &of(0), 2_100_000).unwrap();
         // Somebody else has changed it since.
         write_khz(&token, &of(1), 1_200_000).unwrap();
-        restore(machine.path(), &lowered, &token);
+        lowered.iter().for_each(|lowered| lowered.restore(machine.path(), &token).unwrap());
         assert_eq!([0, 1].map(|pe| read_khz(&of(pe)).unwrap()), [4_000_000, 1_200_000]);
     }
 }

@@ -13,6 +13,7 @@
 use super::act_token::ActToken;
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
+use corewise_sys::shortage::unless_short;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -54,7 +55,7 @@ impl Group {
     /// directory that contains `proc` and `sys`.
     pub fn of(root: &Path, pid: u32) -> Option<Group> {
         Group::cgroup_of(root, pid).or_else(|| {
-            let number = Proc::of_machine(root).autogroup(pid)?.number;
+            let number = Proc::of_machine(root).autogroup(pid).ok()??.number;
             let enabled = fs::read_to_string(root.join("proc/sys/kernel/sched_autogroup_enabled")).ok()?;
             let is_sys_admin = privileged::effective(&Proc::of_machine(root)) & privileged::SYS_ADMIN != 0;
             // Number 0 is not a session. Without this capability the kernel accepts only ten changes a
@@ -86,15 +87,18 @@ impl Group {
         number % GROUPS_MAX
     }
 
-    /// Returns its present nice level or weight. `pid` is one of its processes.
-    fn part(&self, root: &Path, pid: u32) -> Option<i64> {
-        match self {
+    /// Returns its present nice level or weight; `None` if `pid` is not one of its processes, or it is gone.
+    fn part(&self, root: &Path, pid: u32) -> io::Result<Option<i64>> {
+        Ok(match self {
             Group::Session(number) => {
                 let session = Proc::of_machine(root).autogroup(pid)?;
-                (session.number == *number).then_some(session.nice)
+                session.filter(|session| session.number == *number).map(|session| session.nice)
             }
-            Group::Cgroup(folder) => fs::read_to_string(folder.join("cpu.weight")).ok()?.trim().parse().ok(),
-        }
+            Group::Cgroup(folder) => {
+                let weight = unless_short(fs::read_to_string(folder.join("cpu.weight")))?;
+                weight.and_then(|weight| weight.trim().parse().ok())
+            }
+        })
     }
 
     fn set_part(&self, root: &Path, pid: u32, part: i64) -> io::Result<()> {
@@ -124,32 +128,45 @@ impl Slowed {
             Group::Session(_) => 0,
             Group::Cgroup(_) => WEIGHT,
         };
-        let original = group.part(root, pid)?;
+        let original = group.part(root, pid).ok()??;
         let original = if group.is_slow(original) { usual } else { original };
         Some(Slowed { group, original })
     }
 
     /// Gives the group its own part, or the smallest one. `pid` is one of its processes; if it has left the
     /// group since, nothing is changed.
-    pub fn let_run(&self, _: &ActToken, root: &Path, pid: u32, runs: bool) {
+    pub fn let_run(&self, _: &ActToken, root: &Path, pid: u32, runs: bool) -> io::Result<()> {
         let wanted = if runs { self.original } else { self.group.slow() };
         // Switch only between these two: any other part is somebody else's decision.
         let is_ours = |part: i64| part == self.original || self.group.is_slow(part);
-        if self.group.part(root, pid).is_some_and(|part| part != wanted && is_ours(part)) {
-            // The process may have ended; and if the part cannot be changed, turns affect only threads.
-            let _ = self.group.set_part(root, pid, wanted);
+        match self.group.part(root, pid)? {
+            Some(part) if part != wanted && is_ours(part) => self.group.set_part(root, pid, wanted),
+            _ => Ok(()),
         }
     }
 
-    /// Restores the group's own part, whichever processes are in it.
-    pub fn give_back(&self, token: &ActToken, root: &Path) {
-        let in_it =
-            |pid: &u32| matches!(self.group, Group::Cgroup(_)) || self.group.part(root, *pid).is_some();
-        let mut pids = Proc::of_machine(root).processes().unwrap_or_default().into_iter();
-        if let Some(pid) = pids.find(in_it) {
-            self.let_run(token, root, pid, true);
+    /// Restores the group's own part, whichever processes are in it. An error means that it may not have it.
+    pub fn give_back(&self, token: &ActToken, root: &Path) -> io::Result<()> {
+        if let Group::Cgroup(_) = self.group {
+            return self.let_run(token, root, 0, true);
         }
+        let mut result = Ok(());
+        for pid in Proc::of_machine(root).processes()? {
+            if self.group.part(root, pid)?.is_none() {
+                continue;
+            }
+            result = self.let_run(token, root, pid, true);
+            if result.is_ok() {
+                break;
+            }
+        }
+        // The last of them may have ended before the write.
+        result.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 impl fmt::Display for Slowed {
@@ -157,6 +174,15 @@ impl fmt::Display for Slowed {
         match &self.group {
             Group::Session(number) => write!(f, "session {number} {}", self.original),
             Group::Cgroup(folder) => write!(f, "cgroup {} {}", folder.display(), self.original),
+        }
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Group::Session(number) => write!(f, "session group {number}"),
+            Group::Cgroup(folder) => write!(f, "control group {}", folder.display()),
         }
     }
 }
@@ -196,7 +222,7 @@ pub(super) mod tests {
         }
 
         pub fn nice(&self) -> i64 {
-            Proc::own().autogroup(self.0.id()).unwrap().nice
+            Proc::own().autogroup(self.0.id()).unwrap().unwrap().nice
         }
     }
 
@@ -213,16 +239,16 @@ pub(super) mod tests {
         let (root, token) = (Path::new(ROOT), ActToken::mint());
         let process = Session::start();
         let slowed = Slowed::of(root, process.0.id()).unwrap();
-        slowed.let_run(&token, root, process.0.id(), false);
+        slowed.let_run(&token, root, process.0.id(), false).unwrap();
         assert_eq!(process.nice(), SLOW_NICE);
         assert_eq!(Slowed::of(root, process.0.id()), Some(slowed.clone()));
-        slowed.let_run(&token, root, std::process::id(), true);
+        slowed.let_run(&token, root, std::process::id(), true).unwrap();
         assert_eq!(process.nice(), SLOW_NICE, "by a process of another session nothing is changed");
-        slowed.give_back(&token, root);
+        slowed.give_back(&token, root).unwrap();
         assert_eq!(process.nice(), 0);
         slowed.group.set_part(root, process.0.id(), 5).unwrap();
-        slowed.let_run(&token, root, process.0.id(), false);
-        slowed.give_back(&token, root);
+        slowed.let_run(&token, root, process.0.id(), false).unwrap();
+        slowed.give_back(&token, root).unwrap();
         assert_eq!(process.nice(), 5, "that is its user's decision");
     }
 
@@ -248,13 +274,13 @@ pub(super) mod tests {
             |of: &str| fs::read_to_string(machine.path().join("sys/fs/cgroup").join(of).join("cpu.weight"));
         let slowed = Slowed::of(machine.path(), 7).unwrap();
         assert_eq!(slowed.original, 70);
-        slowed.let_run(&token, machine.path(), 7, false);
+        slowed.let_run(&token, machine.path(), 7, false).unwrap();
         assert_eq!(
             (weight("user.slice/a.scope").unwrap(), weight("user.slice").unwrap()),
             ("1".into(), "9".into())
         );
         assert_eq!(Slowed::of(machine.path(), 7).unwrap().original, WEIGHT, "set by another corewise");
-        slowed.give_back(&token, machine.path());
+        slowed.give_back(&token, machine.path()).unwrap();
         assert_eq!(weight("user.slice/a.scope").unwrap(), "70");
     }
 

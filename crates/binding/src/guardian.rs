@@ -17,13 +17,14 @@
 use super::act_token::ActToken;
 use super::changes::{Changes, Message};
 use super::journal::{self, Journal};
-use super::restore::{Remains, make_all_normal, restore};
+use super::restore::{make_all_normal, restore};
 use super::sched_policy;
 use super::word::Memories;
 use corewise_core::plan::TURN;
 use corewise_discovery::followed::Followed;
 use corewise_sys::helper;
-use corewise_sys::proc::Memory;
+use corewise_sys::proc::{Memory, Proc};
+use corewise_sys::shortage::raise_limits;
 use corewise_sys::task::Task;
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -130,13 +131,16 @@ fn serve(corewise: Task, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
     // SAFETY: the call takes no pointer; from here on this process uses only the standard streams.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     helper::take_name(c"guardian");
+    // Whatever corewise runs out of, its guardian has: limits are each process's own.
+    raise_limits();
+    Proc::own().outlast_others();
     // It sleeps until it is needed, and must then run at once.
     let _first = sched_policy::run_first();
     nix::unistd::write(io::stdin().as_fd(), b"!")?;
     let (mut followed, memories) = wait(corewise)?;
     let ledger = journal::read(io::stdout().as_fd())?.ledger;
-    let remains = restore(&ledger, &ActToken::mint(), followed.as_mut(), &memories, WITHIN)?;
-    if remains == Remains::default() {
+    let remains = restore(&ledger, &ActToken::mint(), followed.as_mut(), &memories, WITHIN);
+    if remains.is_nothing() {
         return journal.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
     }
     // Standard error may be closed.

@@ -21,6 +21,7 @@ use corewise_sys::task::Task;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::uio::pread;
 use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::io;
@@ -224,7 +225,13 @@ pub fn read(file: BorrowedFd) -> io::Result<Content> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "too large for a journal of corewise's"));
     }
     let mut bytes = vec![0; length as usize];
-    File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, start)?;
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match pread(file, &mut bytes[filled..], start as i64 + filled as i64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => filled += count,
+        }
+    }
     Ok(Content::parse(&String::from_utf8_lossy(&bytes)))
 }
 

@@ -17,6 +17,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_sys::task::Task;
 use std::collections::HashMap;
+use std::io;
 
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -407,9 +408,19 @@ impl Ledger {
 
     /// Returns the change of weight that a thread has inherited. `creator` is the thread that has created it,
     /// if that is known.
-    pub fn inherited_weight(&self, thread: Task, creator: Option<u32>) -> Option<WeightChange> {
+    pub fn inherited_weight(&self, thread: Task, creator: Option<u32>) -> io::Result<Option<WeightChange>> {
         let like = self.like_inherited(thread);
-        if like.is_empty() { None } else { Some(descent::nearest(&like, thread, creator)?.change) }
+        let nearest = if like.is_empty() { None } else { descent::nearest(&like, thread, creator)? };
+        Ok(nearest.map(|weight| weight.change))
+    }
+
+    /// Returns the same of a thread that is known to be of the run: what corewise has started has inherited
+    /// whatever it looks as if it had.
+    pub fn weight_inherited_in_run(&self, thread: Task) -> io::Result<Option<WeightChange>> {
+        let nearest = self.inherited_weight(thread, None)?;
+        let from_corewise = |weight: &HandedOutWeight| matches!(weight.source, Source::Corewise(_));
+        let in_run = || self.like_inherited(thread).into_iter().find(from_corewise);
+        Ok(nearest.or_else(|| in_run().map(|weight| weight.change)))
     }
 
     /// Returns the groups whose part may have been changed.

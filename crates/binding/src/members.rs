@@ -10,6 +10,7 @@
 use corewise_discovery::followed::Followed;
 use corewise_sys::environment::started_by;
 use corewise_sys::proc::{Proc, Stat};
+use corewise_sys::shortage::unless_short;
 use std::collections::{HashMap, HashSet};
 use std::io;
 
@@ -86,31 +87,35 @@ impl<'a> ByParentage<'a> {
             }
             above = parent;
         };
-        let belongs = by_parents || line.iter().any(|(pid, stat)| self.is_started_by_member(*pid, stat));
+        let (mut belongs, mut unknown) = (by_parents, false);
+        for (pid, stat) in &line {
+            belongs = belongs || self.is_started_by_member(*pid, stat)?;
+        }
         // Each is asked, as that an ended one was seen is noted.
-        let unknown =
-            line.iter().filter(|(pid, stat)| !belongs && self.lacks_environment(*pid, stat)).count();
-        if unknown > 0 {
+        for (pid, stat) in line.iter().filter(|_| !belongs) {
+            unknown |= self.lacks_environment(*pid, stat)?;
+        }
+        if unknown {
             return Ok(None);
         }
         self.known.extend(line.into_iter().map(|(pid, _)| (pid, belongs)));
         Ok(Some(belongs))
     }
 
-    fn is_started_by_member(&self, pid: u32, stat: &Stat) -> bool {
-        let by = started_by(&self.proc, pid).and_then(|by| self.members.get(&by));
-        by.is_some_and(|&start| start <= stat.start_ticks)
+    fn is_started_by_member(&self, pid: u32, stat: &Stat) -> io::Result<bool> {
+        let by = started_by(&self.proc, pid)?.and_then(|by| self.members.get(&by));
+        Ok(by.is_some_and(|&start| start <= stat.start_ticks))
     }
 
     /// Returns whether the environment is missing rather than without our variable: the process is executing
     /// another program (it then has no arguments either), or has ended. For an ended process `true` is
     /// returned only once, as it does not change.
-    fn lacks_environment(&mut self, pid: u32, stat: &Stat) -> bool {
+    fn lacks_environment(&mut self, pid: u32, stat: &Stat) -> io::Result<bool> {
         if stat.has_ended() {
-            return self.ended.insert((pid, stat.start_ticks));
+            return Ok(self.ended.insert((pid, stat.start_ticks)));
         }
-        let arguments = self.proc.arguments(pid);
-        !stat.is_kernel_thread() && arguments.is_ok_and(|arguments| arguments.is_empty())
+        let arguments = unless_short(self.proc.arguments(pid))?;
+        Ok(!stat.is_kernel_thread() && arguments.is_some_and(|arguments| arguments.is_empty()))
     }
 }
 
@@ -182,7 +187,7 @@ mod tests {
             Command::new("sleep").arg("60").env("COREWISE_PID", ended.id.to_string()).spawn().unwrap();
         let pid = child.id();
         // Until it has become `sleep`, it has our environment.
-        while started_by(&Proc::own(), pid) != Some(ended.id) {
+        while started_by(&Proc::own(), pid).unwrap() != Some(ended.id) {
             std::thread::yield_now();
         }
         assert!(belongs(&[ended], pid));

@@ -9,7 +9,7 @@ use super::act_token::ActToken;
 use super::journal::{self, Content, Damage, Name};
 use super::ledger::Entry;
 use super::members;
-use super::restore::{Remains, restore};
+use super::restore::restore;
 use super::runtime_directory::{Directory, owned_by_user};
 use super::word::Memories;
 use corewise_sys::task::Task;
@@ -96,9 +96,9 @@ fn recover_one(directory: &Directory, name: &Name) -> io::Result<Option<String>>
     // What it has started has its number, whatever the journal has lost.
     ledger.note(Entry::Member(name.corewise));
     let token = ActToken::mint();
-    let remains = restore(&ledger, &token, None, &Memories::default(), WITHIN)?;
+    let remains = restore(&ledger, &token, None, &Memories::default(), WITHIN);
     let what = format!("the run of process {} was killed along with its guardian", name.corewise.id);
-    let remains = (remains != Remains::default()).then(|| remains.to_string());
+    let remains = (!remains.is_nothing()).then(|| remains.to_string());
     let lost = damage.map(|damage| loss(directory, name, damage, &members::living(ledger.members())));
     let mut open = remains.into_iter().chain(lost.as_ref().map(|(text, _)| text.clone())).peekable();
     if open.peek().is_none() || lost.is_some_and(|(_, may_be_changed)| !may_be_changed) {

@@ -10,6 +10,11 @@
 //! restore: then all that live were seen as they should be, and later threads and processes descend from
 //! these.
 //!
+//! A look that fails because this process is short of descriptors or memory has seen nothing: no pass counts
+//! then, and who restores names the reason ([`Remains::unseen`]). The process first raises its own limits. If
+//! that does not help, another one continues: the guardian after corewise, and the next corewise after the
+//! guardian, each with limits of its own.
+//!
 //! Words come last: a hostile program can delay those who read its memory for ever, and must not keep others
 //! from their masks.
 //!
@@ -42,6 +47,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_discovery::followed::Followed;
 use corewise_sys::affinity;
 use corewise_sys::proc::Proc;
+use corewise_sys::shortage::{is_shortage, raise_limits, unless_short};
 use corewise_sys::task::Task;
 use nix::errno::Errno;
 use std::collections::{BTreeSet, HashMap};
@@ -54,9 +60,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remains {
     /// Threads that the system does not let us change, as they run a program with another user's rights.
-    pub refused: Vec<u32>,
+    pub refused: BTreeSet<u32>,
     /// Processes whose memory the system does not let us write to.
     pub closed: BTreeSet<u32>,
+    /// What else could not be given back, with the reason.
+    pub shared: Vec<String>,
+    /// Why not everything could be looked at, if so.
+    pub unseen: Option<String>,
     /// Whether time ran out before it was certain that no inherited changes are left.
     pub outrun: bool,
 }
@@ -64,8 +74,18 @@ pub struct Remains {
 impl Remains {
     /// Adds what else remains.
     pub fn with(self, other: Remains) -> Remains {
-        let (refused, closed) = ([self.refused, other.refused].concat(), &self.closed | &other.closed);
-        Remains { refused, closed, outrun: self.outrun || other.outrun }
+        Remains {
+            refused: &self.refused | &other.refused,
+            closed: &self.closed | &other.closed,
+            shared: [self.shared, other.shared].concat(),
+            unseen: self.unseen.or(other.unseen),
+            outrun: self.outrun || other.outrun,
+        }
+    }
+
+    /// Returns whether nothing remains.
+    pub fn is_nothing(&self) -> bool {
+        *self == Remains::default()
     }
 }
 
@@ -87,6 +107,14 @@ impl fmt::Display for Remains {
                 "the system does not permit restoring how idle threads wait in the processes {processes}"
             ));
         }
+        if !self.shared.is_empty() {
+            remains.push(format!("the system does not permit giving back {}", self.shared.join(", ")));
+        }
+        if let Some(why) = &self.unseen {
+            remains.push(format!(
+                "not every thread could be looked at, and some may have stayed changed ({why})"
+            ));
+        }
         if self.outrun {
             remains.push(
                 "processes with inherited changes start others faster than they can be found".to_owned(),
@@ -105,9 +133,9 @@ pub fn restore(
     followed: Option<&mut Followed>,
     memories: &Memories,
     within: Duration,
-) -> io::Result<Remains> {
-    let remains = restore_threads(ledger, token, followed, within)?;
-    Ok(restore_words(ledger, memories, within)?.with(remains))
+) -> Remains {
+    let remains = restore_threads(ledger, token, followed, within);
+    restore_words(ledger, memories, within).with(remains)
 }
 
 /// Restores everything but what stands in the memory of programs.
@@ -116,14 +144,14 @@ pub fn restore_threads(
     token: &ActToken,
     followed: Option<&mut Followed>,
     within: Duration,
-) -> io::Result<Remains> {
+) -> Remains {
+    raise_limits();
     let _first = sched_policy::run_first();
-    if let Some(followed) = followed {
-        // Threads that the kernel cannot list are found by their parents, which is the second search in any
-        // case.
-        let _ = restore_members(ledger, token, followed, within);
-    }
-    restore_members(ledger, token, &mut ByParentage::new(ledger.members()), within)
+    // Threads that the kernel cannot list are found by their parents, which is the second search in any case.
+    let first = followed.map(|followed| restore_members(ledger, token, followed, within)).unwrap_or_default();
+    let second = restore_members(ledger, token, &mut ByParentage::new(ledger.members()), within);
+    // What the first search could not do otherwise, the second may have done.
+    second.with(Remains { refused: first.refused, unseen: first.unseen, ..Remains::default() })
 }
 
 /// Restores the threads that one source lists.
@@ -132,72 +160,96 @@ fn restore_members(
     token: &ActToken,
     members: &mut dyn Members,
     within: Duration,
-) -> io::Result<Remains> {
+) -> Remains {
     if ledger.is_settled() {
-        return Ok(Remains::default());
+        return Remains::default();
     }
-    restore_turns(ledger, token);
-    frequency::restore(Path::new(frequency::SYSTEM), ledger.lowered(), token);
+    let (mut given, mut shared) = (HashMap::new(), restore_shared(ledger, token));
     if !ledger.threads_may_have_inherited() {
-        return Ok(Remains::default());
+        return Remains { shared, ..Remains::default() };
     }
-    let mut given = HashMap::new();
-    until_quiet(within, || {
+    let remains = until_quiet(within, || {
+        if !shared.is_empty() {
+            shared = restore_shared(ledger, token);
+        }
         let cpuset = affinity::of_cpuset()?;
         let mut look = Look { ledger, token, cpuset, given: &mut given };
         let seen = look.take(members)?;
         Ok((seen.found == 0 && is_halfway(&mut given), seen))
-    })
+    });
+    Remains { shared, ..remains }
 }
 
 /// Restores what stands in the memory of programs. Call it last: a program can delay it for ever.
-pub fn restore_words(ledger: &Ledger, memories: &Memories, within: Duration) -> io::Result<Remains> {
+pub fn restore_words(ledger: &Ledger, memories: &Memories, within: Duration) -> Remains {
+    raise_limits();
     let _first = sched_policy::run_first();
     if ledger.is_settled() || ledger.words().is_empty() {
-        return Ok(Remains::default());
+        return Remains::default();
     }
     let mut given = HashMap::new();
     until_quiet(within, || {
-        let seen = look_at_words(ledger, memories, &mut given);
+        let seen = look_at_words(ledger, memories, &mut given)?;
         Ok((seen.found == 0 && is_halfway(&mut given), seen))
     })
 }
 
 /// Repeats a pass until passes find nothing to restore, and no restored thread is in the middle of something.
-fn until_quiet(within: Duration, mut pass: impl FnMut() -> io::Result<(bool, Seen)>) -> io::Result<Remains> {
+fn until_quiet(within: Duration, mut pass: impl FnMut() -> io::Result<(bool, Seen)>) -> Remains {
     let (started, mut quiet) = (Instant::now(), 0);
     loop {
-        let (is_halfway, seen) = pass()?;
+        let (is_halfway, seen) = match pass() {
+            Ok(result) => result,
+            Err(error) if is_shortage(&error) => {
+                (false, Seen { unseen: Some(error.to_string()), ..Seen::default() })
+            }
+            Err(error) => return Remains { unseen: Some(error.to_string()), ..Remains::default() },
+        };
         quiet = seen.quiet(is_halfway).map_or(0, |worth| quiet + worth);
         let elapsed = started.elapsed();
         let settled = seen.unsettled == 0 || elapsed > SETTLES_WITHIN;
         if quiet >= QUIET && settled || elapsed > within {
-            return Ok(Remains { outrun: quiet < QUIET, refused: seen.refused, closed: seen.closed });
+            let Seen { refused, closed, unseen, .. } = seen;
+            let outrun = quiet < QUIET && unseen.is_none();
+            return Remains { refused, closed, unseen, outrun, ..Remains::default() };
         }
-        if is_halfway || !settled {
+        if is_halfway || !settled || seen.unseen.is_some() {
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-/// Restores the parts of all groups, and the policies of all processes that take turns by the ledger. Threads
-/// that have inherited a policy are found by [`restore`], which looks at all threads.
-fn restore_turns(ledger: &Ledger, token: &ActToken) {
-    ledger.slowed().iter().for_each(|group| group.give_back(token, Path::new("/")));
-    ledger.in_turns().for_each(|process| sched_policy::make_normal(token, process));
+/// Restores the clocks of PEs, the parts of all groups, and the policies of all processes that take turns by
+/// the ledger; returns what could not be restored. Threads that have inherited a policy are found by
+/// [`restore`], which looks at all threads.
+fn restore_shared(ledger: &Ledger, token: &ActToken) -> Vec<String> {
+    let clocks = ledger.lowered().iter().map(|lowered| {
+        let restored = lowered.restore(Path::new(frequency::SYSTEM), token);
+        restored.map_err(|error| format!("the limit on the clock of PE {} ({error})", lowered.pe))
+    });
+    let groups = ledger.slowed().iter().map(|slowed| {
+        let restored = slowed.give_back(token, Path::new("/"));
+        restored.map_err(|error| format!("the part of the {} ({error})", slowed.group))
+    });
+    let policies = ledger.in_turns().map(|process| {
+        let restored = sched_policy::make_normal(token, process);
+        restored.map_err(|error| format!("the scheduling policy of process {} ({error})", process.id))
+    });
+    clocks.chain(groups).chain(policies).filter_map(Result::err).collect()
 }
 
 /// Makes all threads normal that take turns by the ledger, and what they have started meanwhile, for as long
 /// as corewise is stopped. What takes turns when it goes on has its turn soon.
 pub fn make_all_normal(ledger: &Ledger, token: &ActToken) {
-    restore_turns(ledger, token);
+    // What cannot be done now is tried again soon.
+    restore_shared(ledger, token);
     if !ledger.has_handed_out_weights() {
         return;
     }
     // A thread that ends meanwhile needs nothing.
     let _ = ByParentage::new(ledger.members()).look(&mut |tid, _| {
         if let Ok(Some(thread)) = Task::of(tid)
-            && ledger.inherited_weight(thread, None) == Some(WeightChange::Idle)
+            && ledger.inherited_weight(thread, None)? == Some(WeightChange::Idle)
         {
             let _ = sched_policy::set(token, tid, sched_policy::NORMAL);
         }
@@ -243,8 +295,10 @@ struct Seen {
     missed: bool,
     /// Bound threads whose mask is neither ours nor their own.
     unsettled: usize,
-    refused: Vec<u32>,
+    refused: BTreeSet<u32>,
     closed: BTreeSet<u32>,
+    /// Why the pass ended early, if it did.
+    unseen: Option<String>,
 }
 
 impl Seen {
@@ -255,18 +309,18 @@ impl Seen {
             (false, true) => 0,
             (false, false) => SAW_ALL,
         };
-        (self.found == 0).then_some(worth)
+        (self.found == 0 && self.unseen.is_none()).then_some(worth)
     }
 }
 
 impl Look<'_> {
     fn take(&mut self, members: &mut dyn Members) -> io::Result<Seen> {
         let mut result = Seen::default();
-        self.restore_weights(&mut result);
+        self.restore_weights(&mut result)?;
         for bound in self.ledger.all_bound() {
             let tid = bound.thread.id;
             let Ok(mask) = affinity::get(tid) else { continue };
-            if Task::of(tid)? != Some(bound.thread) {
+            if !is_still(bound.thread, &mut result)? {
                 continue;
             }
             if mask == seen(&bound.ours, &self.cpuset) {
@@ -288,7 +342,7 @@ impl Look<'_> {
                 result.missed = true;
                 return Ok(());
             };
-            self.restore_inherited_weight(tid, belongs, &mut result);
+            self.restore_inherited_weight(tid, belongs, &mut result)?;
             match handed_out.get(&mask) {
                 Some(original) if !self.has_pinned_itself(tid)? => match belongs {
                     Membership::Yes => self.give_back(tid, &mask, original, &mut result)?,
@@ -304,40 +358,52 @@ impl Look<'_> {
     }
 
     /// Restores the weights of the threads for which they were changed.
-    fn restore_weights(&mut self, result: &mut Seen) {
+    fn restore_weights(&mut self, result: &mut Seen) -> io::Result<()> {
         let ledger = self.ledger;
         for weighed in ledger.all_weighed() {
             let tid = weighed.thread.id;
-            let is_same = Task::of(tid).is_ok_and(|now| now == Some(weighed.thread));
-            if is_same && weighed.change.is_in_force(tid) == Ok(true) {
-                self.take_changed(tid, weighed.change.undo(self.token, tid), result);
+            if weighed.change.is_in_force(tid) == Ok(true) && is_still(weighed.thread, result)? {
+                self.take_changed(tid, weighed.change.undo(self.token, tid), result)?;
             }
         }
+        Ok(())
     }
 
     /// Restores the weight of a thread that has inherited a changed one.
-    fn restore_inherited_weight(&mut self, tid: u32, belongs: Membership, result: &mut Seen) {
-        let Ok(Some(thread)) = Task::of(tid) else { return };
-        match self.ledger.inherited_weight(thread, None) {
-            Some(inherited) => self.take_changed(tid, inherited.undo(self.token, tid), result),
+    fn restore_inherited_weight(
+        &mut self,
+        tid: u32,
+        belongs: Membership,
+        result: &mut Seen,
+    ) -> io::Result<()> {
+        // Strangers may be hidden.
+        let Some(thread) = unless_short(Task::of(tid))?.flatten() else { return Ok(()) };
+        let inherited = match belongs {
+            Membership::Yes => self.ledger.weight_inherited_in_run(thread)?,
+            Membership::Unknown => self.ledger.inherited_weight(thread, None)?,
+        };
+        match inherited {
+            Some(inherited) => self.take_changed(tid, inherited.undo(self.token, tid), result)?,
             // Whose it is may show soon.
             None if belongs == Membership::Unknown => {
                 result.found += usize::from(!self.ledger.like_inherited(thread).is_empty());
             }
             None => {}
         }
+        Ok(())
     }
 
     /// Takes in the result of restoring a thread's policy or weight.
-    fn take_changed(&mut self, tid: u32, changed: Result<(), Errno>, result: &mut Seen) {
+    fn take_changed(&mut self, tid: u32, changed: Result<(), Errno>, result: &mut Seen) -> io::Result<()> {
         match changed {
             Ok(()) => {
-                note_given(self.given, tid);
+                note_given(self.given, tid)?;
                 result.found += 1;
             }
             Err(Errno::ESRCH) => result.missed = true,
-            Err(_) => result.refused.push(tid),
+            Err(_) => _ = result.refused.insert(tid),
         }
+        Ok(())
     }
 
     fn has_pinned_itself(&self, tid: u32) -> io::Result<bool> {
@@ -357,7 +423,7 @@ impl Look<'_> {
         match done {
             Ok(()) => {
                 let known = self.given.len();
-                note_given(self.given, tid);
+                note_given(self.given, tid)?;
                 if affinity::get(tid).as_ref() != Ok(ours) {
                     result.found += 1;
                 } else {
@@ -366,56 +432,71 @@ impl Look<'_> {
                 }
             }
             Err(Errno::ESRCH) => result.missed = true,
-            Err(_) => result.refused.push(tid),
+            Err(_) => _ = result.refused.insert(tid),
         }
         Ok(())
     }
 }
 
-/// One pass over the words that were written to, and those of processes that were forked meanwhile.
-fn look_at_words(ledger: &Ledger, memories: &Memories, given: &mut Given) -> Seen {
-    let mut result = Seen::default();
-    let Some(since) = ledger.words().iter().map(|word| word.process.start).min() else { return result };
-    for word in ledger.words().iter() {
-        take_restored(word, word.restore(memories.of(word.process)), given, &mut result);
+/// Returns whether this is still the thread with its ID. One that hides what it is cannot be restored.
+fn is_still(thread: Task, result: &mut Seen) -> io::Result<bool> {
+    let present = unless_short(Task::of(thread.id))?;
+    if present.is_none() {
+        result.refused.insert(thread.id);
     }
-    // What cannot be listed or read has ended, or is somebody else's.
-    let pids = Proc::own().processes().unwrap_or_default().into_iter();
-    let processes =
-        pids.filter_map(|pid| Task::of(pid).ok().flatten()).filter(|process| process.start >= since);
-    for process in processes {
-        for word in ledger.words().in_fork(process) {
-            take_restored(&word, word.restore(None), given, &mut result);
-        }
-    }
-    result
+    Ok(present.flatten() == Some(thread))
 }
 
-fn take_restored(word: &Word, restored: Result<bool, WriteError>, given: &mut Given, result: &mut Seen) {
+/// One pass over the words that were written to, and those of processes that were forked meanwhile.
+fn look_at_words(ledger: &Ledger, memories: &Memories, given: &mut Given) -> io::Result<Seen> {
+    let mut result = Seen::default();
+    let Some(since) = ledger.words().iter().map(|word| word.process.start).min() else { return Ok(result) };
+    for word in ledger.words().iter() {
+        take_restored(word, word.restore(memories.of(word.process)), given, &mut result)?;
+    }
+    for pid in Proc::own().processes()? {
+        // What cannot be read has ended, or is somebody else's.
+        let process = unless_short(Task::of(pid))?.flatten().filter(|process| process.start >= since);
+        let Some(process) = process else { continue };
+        for word in ledger.words().in_fork(process)? {
+            take_restored(&word, word.restore(None), given, &mut result)?;
+        }
+    }
+    Ok(result)
+}
+
+fn take_restored(
+    word: &Word,
+    restored: Result<bool, WriteError>,
+    given: &mut Given,
+    result: &mut Seen,
+) -> io::Result<()> {
     match restored {
         Ok(true) => {
             result.found += 1;
             // Each of its threads may be about to fork, with what stood there before.
-            let threads = Proc::own().threads(word.process.id).ok().flatten().unwrap_or_default();
-            threads.into_iter().for_each(|tid| note_given(given, tid));
+            let threads = unless_short(Proc::own().threads(word.process.id))?.flatten().unwrap_or_default();
+            threads.into_iter().try_for_each(|tid| note_given(given, tid))?;
         }
         Err(WriteError::Refused(_)) => _ = result.closed.insert(word.process.id),
         Ok(false) | Err(WriteError::Gone | WriteError::NotOurs) => {}
     }
+    Ok(())
 }
 
 /// Notes that a thread was restored.
-fn note_given(given: &mut Given, tid: u32) {
-    if let Ok(Some(thread)) = Task::of(tid) {
+fn note_given(given: &mut Given, tid: u32) -> io::Result<()> {
+    if let Some(thread) = unless_short(Task::of(tid))?.flatten() {
         given.entry(thread).or_default();
     }
+    Ok(())
 }
 
 /// Returns whether a restored thread may be in the middle of creating a thread with the old mask: one
 /// that is ready to run and has not run since this was last denied.
 fn is_halfway(given: &mut Given) -> bool {
-    // If the run time is not available, for lack of descriptors or from the kernel, there is nothing to
-    // wait for.
+    // If the run time is not available, there is nothing to wait for. (For lack of descriptors the pass does
+    // not count anyway.)
     let run_ns = |thread: Task| match thread.state() {
         Ok(Some('R' | 'D')) => {
             let file = Proc::own().schedstat(thread.id, thread.id, false).ok()??;

@@ -7,6 +7,7 @@ use corewise_sys::proc::Proc;
 use corewise_sys::real_time::RealTime;
 use corewise_sys::task::Task;
 use nix::errno::Errno;
+use std::io;
 
 /// The policy of normal threads.
 pub const NORMAL: i32 = libc::SCHED_OTHER;
@@ -22,22 +23,23 @@ pub fn set(_: &ActToken, tid: u32, policy: i32) -> Result<(), Errno> {
     set_with_priority(tid, policy, 0)
 }
 
-/// Gives those threads of a process that have one policy another. Threads come and go meanwhile.
-pub fn change(token: &ActToken, process: Task, from: i32, to: i32) {
-    if !Task::of(process.id).is_ok_and(|now| now == Some(process)) {
-        return;
+/// Gives those threads of a process that have one policy another. Threads come and go meanwhile. An error
+/// means that some may still have the policy.
+pub fn change(token: &ActToken, process: Task, from: i32, to: i32) -> io::Result<()> {
+    if Task::of(process.id)? != Some(process) {
+        return Ok(());
     }
-    for tid in Proc::own().threads(process.id).ok().flatten().unwrap_or_default() {
-        if of(tid) == Ok(from) {
-            // It may have ended.
-            let _ = set(token, tid, to);
-        }
-    }
+    let threads = Proc::own().threads(process.id)?.unwrap_or_default();
+    let with_policy = threads.into_iter().filter(|tid| of(*tid) == Ok(from));
+    let refused =
+        with_policy.filter_map(|tid| set(token, tid, to).err().filter(|errno| *errno != Errno::ESRCH));
+    // Each is changed that can be.
+    refused.collect::<Vec<Errno>>().first().map_or(Ok(()), |errno| Err((*errno).into()))
 }
 
-/// Makes those threads of a process normal that are `SCHED_IDLE`.
-pub fn make_normal(token: &ActToken, process: Task) {
-    change(token, process, libc::SCHED_IDLE, NORMAL);
+/// Makes those threads of a process normal that are `SCHED_IDLE`. An error means that some may still be it.
+pub fn make_normal(token: &ActToken, process: Task) -> io::Result<()> {
+    change(token, process, libc::SCHED_IDLE, NORMAL)
 }
 
 /// Returns whether this process may make threads normal again that are `SCHED_IDLE`.

@@ -120,13 +120,18 @@ impl Turns {
         self.join(process, group)
     }
 
-    /// Lets the threads of a process run whenever there is a PE.
-    fn end_turns(&mut self, pid: u32) {
-        if self.leave(pid) {
-            // If it cannot be written, the guardian restores what is restored.
-            let _ = self.changes.record(&Entry::NoTurns(pid));
-            self.changes.note_turns(!self.members.is_empty());
+    /// Lets the threads of a process run whenever there is a PE. If they cannot be made normal, it stays
+    /// recorded that they take turns.
+    fn end_turns(&mut self, pid: u32) -> OutcomeKind {
+        let Some(member) = self.members.get(&pid) else { return OutcomeKind::Done };
+        if let Err(error) = sched_policy::make_normal(&self.token, member.process) {
+            return OutcomeKind::Refused(error.to_string());
         }
+        self.leave(pid);
+        // If it cannot be written, the guardian restores what is restored.
+        let _ = self.changes.record(&Entry::NoTurns(pid));
+        self.changes.note_turns(!self.members.is_empty());
+        OutcomeKind::Done
     }
 
     /// Whether a process may take turns, and if not, why.
@@ -167,12 +172,12 @@ impl Turns {
         OutcomeKind::Done
     }
 
-    /// A process takes no turns any more; its threads are normal again. Whether it took any.
-    fn leave(&mut self, pid: u32) -> bool {
-        let Some(member) = self.members.remove(&pid) else { return false };
-        sched_policy::make_normal(&self.token, member.process);
+    /// A process takes no turns any more; its threads are normal again.
+    fn leave(&mut self, pid: u32) {
+        let Some(member) = self.members.remove(&pid) else { return };
         if let Some(group) = &member.group {
-            group.give_back(&self.token, Path::new(ROOT));
+            // It stays recorded to the end.
+            let _ = group.give_back(&self.token, Path::new(ROOT));
         }
         if self.members.values().all(|other| other.gang != member.gang)
             && let Some(place) = self.own.remove(&member.gang)
@@ -182,7 +187,6 @@ impl Turns {
         if self.members.is_empty() {
             sched_policy::set_runs_first(false);
         }
-        true
     }
 
     /// Lets those run whose turn it is, and no others. (What a thread starts meanwhile inherits its policy.)
@@ -205,9 +209,11 @@ impl Turns {
                 if member.runs == runs {
                     continue;
                 }
-                member.runs = runs;
                 let (from, to) = if runs { (libc::SCHED_IDLE, NORMAL) } else { (NORMAL, libc::SCHED_IDLE) };
-                sched_policy::change(&self.token, member.process, from, to);
+                // What cannot be changed now is tried again at the next turn.
+                if sched_policy::change(&self.token, member.process, from, to).is_ok() {
+                    member.runs = runs;
+                }
             }
         }
     }
@@ -227,7 +233,8 @@ impl Turns {
             groups.map(|(pid, group)| (pid, group, runs(number(Some(group))))).collect();
         for wanted in [true, false] {
             for (pid, group, runs) in due.iter().filter(|(.., runs)| *runs == wanted) {
-                group.let_run(&self.token, Path::new(ROOT), *pid, *runs);
+                // The process may have ended; and if the part cannot be changed, turns affect only threads.
+                let _ = group.let_run(&self.token, Path::new(ROOT), *pid, *runs);
             }
         }
     }
@@ -252,7 +259,7 @@ impl Actuator for Turns {
 
     fn retain_processes(&mut self, living: &HashSet<u32>) {
         let ended: Vec<u32> = self.members.keys().copied().filter(|pid| !living.contains(pid)).collect();
-        ended.into_iter().for_each(|pid| self.end_turns(pid));
+        ended.into_iter().for_each(|pid| drop(self.end_turns(pid)));
     }
 
     fn apply(&mut self, action: &Action) -> Option<OutcomeKind> {
@@ -260,10 +267,7 @@ impl Actuator for Turns {
             Change::Set(Setting::InTurns | Setting::MayTakeTurns) => {
                 Some(self.let_take_turns(action.thread.tid))
             }
-            Change::Reset(SettingKind::Turns) => {
-                self.end_turns(action.thread.tid);
-                Some(OutcomeKind::Done)
-            }
+            Change::Reset(SettingKind::Turns) => Some(self.end_turns(action.thread.tid)),
             _ => None,
         }
     }
@@ -279,7 +283,7 @@ impl Actuator for Turns {
 
     fn give_back(&mut self) {
         let all: Vec<u32> = self.members.keys().copied().collect();
-        all.into_iter().for_each(|pid| self.end_turns(pid));
+        all.into_iter().for_each(|pid| drop(self.end_turns(pid)));
     }
 
     fn notes(&self) -> Vec<String> {

@@ -65,7 +65,7 @@ impl Weights {
     }
 
     fn record_change(&mut self, weighed: Weighed) -> Result<(), String> {
-        let process = Task::of(self.process_of(weighed.thread.id)).ok().flatten();
+        let process = Task::of(self.process_of(weighed.thread.id)).map_err(|error| error.to_string())?;
         self.changes.hand_out_weight(process.ok_or("its process has ended")?, weighed.change)?;
         self.record(Entry::Weighed(weighed))
     }
@@ -142,7 +142,11 @@ impl Weights {
 
     /// Gives a thread its own weight back, if it is still as corewise made it.
     fn undo(&mut self, Weighed { thread, change }: Weighed) -> OutcomeKind {
-        let is_same = Task::of(thread.id).is_ok_and(|now| now == Some(thread));
+        let is_same = match Task::of(thread.id) {
+            Ok(now) => now == Some(thread),
+            // It may be, so that what is recorded of it stays.
+            Err(error) => return OutcomeKind::Refused(error.to_string()),
+        };
         let result = match change.is_in_force(thread.id) {
             _ if !is_same => OutcomeKind::Gone,
             Ok(true) => change.undo(&self.token, thread.id).map_or_else(refusal, |()| OutcomeKind::Done),

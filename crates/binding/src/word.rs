@@ -389,12 +389,12 @@ mod tests {
             all
         };
         let mut words = of(&[&word, &Word { process: earlier, ours: BTreeSet::from([7]), ..word.clone() }]);
-        let in_fork = words.in_fork(child);
+        let in_fork = words.in_fork(child).unwrap();
         assert_eq!((in_fork.len(), in_fork[0].restore(None)), (1, Ok(true)));
-        assert_eq!(words.in_fork(child), [], "it has its own value again");
+        assert_eq!(words.in_fork(child).unwrap(), [], "it has its own value again");
         let (_other, other) = Program::start();
         let as_if_there = Word { process: word.process, program: word.program, ..other.clone() };
-        assert_eq!(of(&[&as_if_there]).in_fork(other.process), [], "it was executed, not forked");
+        assert_eq!(of(&[&as_if_there]).in_fork(other.process).unwrap(), [], "it was executed, not forked");
         words.note(other.clone());
         words.note(Word { program: 7, ..other.clone() });
         words.drop_outlived();

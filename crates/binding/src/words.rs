@@ -8,9 +8,11 @@
 
 use super::word::{Region, Word};
 use corewise_code::library;
-use corewise_sys::proc::Proc;
+use corewise_sys::proc::{Memory, Proc};
+use corewise_sys::shortage::unless_short;
 use corewise_sys::task::Task;
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,19 +46,14 @@ impl Words {
 
     /// Returns those that a process has that was forked from one of theirs, or from a fork of that, while
     /// they had values of ours, if it still has them.
-    pub fn in_fork(&self, fork: Task) -> Vec<Word> {
-        let mapped = Proc::own().code_mappings(fork.id).unwrap_or_default();
+    pub fn in_fork(&self, fork: Task) -> io::Result<Vec<Word>> {
+        let mapped = unless_short(Proc::own().code_mappings(fork.id))?.unwrap_or_default();
         let mapped: HashSet<Region> = mapped.into_iter().map(Region::of).collect();
         let known = mapped.iter().filter_map(|library| self.0.get(library)).flat_map(HashMap::values);
         let mut earlier =
             known.filter(|word| word.process.start <= fork.start && word.process != fork).peekable();
-        let Some((memory, program)) = earlier.peek().and_then(|_| {
-            let memory = library::memory(fork.id).ok()?;
-            let program = Proc::own().program_number(fork.id, &memory).ok()?;
-            Some((memory, program))
-        }) else {
-            return Vec::new();
-        };
+        let Some(_) = earlier.peek() else { return Ok(Vec::new()) };
+        let Some((memory, program)) = program_of(fork.id)? else { return Ok(Vec::new()) };
         // Those of several processes may be at the same place: once there is enough.
         let mut found: HashMap<u64, Word> = HashMap::new();
         for word in earlier.filter(|word| word.program == program) {
@@ -66,20 +63,14 @@ impl Words {
                 found.insert(word.address, word);
             }
         }
-        found.into_values().collect()
+        Ok(found.into_values().collect())
     }
 
     /// Drops the words that no living process can have.
     pub fn drop_outlived(&mut self) {
         let stacks: HashSet<u64> = self.iter().map(|word| word.stack).collect();
-        // Without a list, all may live.
-        let Ok(pids) = Proc::own().processes() else { return };
-        let mut running: HashMap<u64, HashSet<Task>> = HashMap::new();
-        for pid in pids {
-            if let Some((process, program)) = running_in(pid, &stacks) {
-                running.entry(program).or_default().insert(process);
-            }
-        }
+        // What cannot be seen may live.
+        let Ok(running) = running_in_any(&stacks) else { return };
         let (mut kept, mut inherited) = (Words::default(), HashMap::new());
         for word in std::mem::take(&mut self.0).into_values().flat_map(HashMap::into_values) {
             let Some(processes) = running.get(&word.program) else { continue };
@@ -99,10 +90,25 @@ impl Words {
     }
 }
 
-/// Returns a process and the number of its program, if its stack is one of these. Memory is read of no other.
-fn running_in(pid: u32, stacks: &HashSet<u64>) -> Option<(Task, u64)> {
-    let proc = Proc::own();
-    let stat = proc.task(pid).ok()??;
-    let memory = stat.stack.filter(|stack| stacks.contains(stack)).map(|_| library::memory(pid))?.ok()?;
-    Some((Task { id: pid, start: stat.start_ticks }, proc.program_number(pid, &memory).ok()?))
+/// Returns the processes that run each program, by its number, if their stack is one of these. Memory is read
+/// of no other.
+fn running_in_any(stacks: &HashSet<u64>) -> io::Result<HashMap<u64, HashSet<Task>>> {
+    let mut running: HashMap<u64, HashSet<Task>> = HashMap::new();
+    for pid in Proc::own().processes()? {
+        let stat = unless_short(Proc::own().task(pid))?.flatten();
+        let stat = stat.filter(|stat| stat.stack.is_some_and(|stack| stacks.contains(&stack)));
+        if let Some(stat) = stat
+            && let Some((_, program)) = program_of(pid)?
+        {
+            running.entry(program).or_default().insert(Task { id: pid, start: stat.start_ticks });
+        }
+    }
+    Ok(running)
+}
+
+/// Returns the memory of a process and the number of its program; `None` if it has ended, or is a stranger's.
+fn program_of(pid: u32) -> io::Result<Option<(Memory, u64)>> {
+    let Some(memory) = unless_short(library::memory(pid))? else { return Ok(None) };
+    let program = unless_short(Proc::own().program_number(pid, &memory))?;
+    Ok(program.map(|program| (memory, program)))
 }

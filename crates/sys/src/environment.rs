@@ -1,7 +1,9 @@
 //! Reads a process's environment for thread placement by the user and for a surrounding corewise.
 
 use crate::proc::{Environment, Proc};
+use crate::shortage::unless_short;
 use corewise_core::cpuset::CpuSet;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
@@ -39,9 +41,11 @@ fn wishes(environment: &Environment) -> bool {
     })
 }
 
-/// Returns the corewise that places a process, from the environment that all its descendants inherit.
-pub fn started_by(proc: &Proc, pid: u32) -> Option<u32> {
-    proc.environment(pid).ok()?.get(NESTED_VARIABLE)?.parse().ok()
+/// Returns the corewise that places a process, from the environment that all its descendants inherit; `None`
+/// if that does not name one, or cannot be read.
+pub fn started_by(proc: &Proc, pid: u32) -> io::Result<Option<u32>> {
+    let environment = unless_short(proc.environment(pid))?;
+    Ok(environment.and_then(|environment| environment.get(NESTED_VARIABLE)?.parse().ok()))
 }
 
 /// Returns the environment variable for a command whose threads are placed; with it, a corewise inside only

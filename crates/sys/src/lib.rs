@@ -20,6 +20,7 @@ pub mod niceness;
 pub mod privileged;
 pub mod proc;
 pub mod real_time;
+pub mod shortage;
 pub mod signals;
 pub mod stack;
 pub mod task;

@@ -30,7 +30,7 @@ fn of_bound_process(run: &Name) -> (String, std::process::Child) {
     let child = command.arg("60").env("COREWISE_PID", run.corewise.id.to_string()).spawn().unwrap();
     let thread = Task::of(child.id()).unwrap().unwrap();
     // Until it has become `sleep`, it has our environment.
-    while corewise_sys::environment::started_by(&Proc::own(), thread.id) != Some(run.corewise.id) {
+    while corewise_sys::environment::started_by(&Proc::own(), thread.id).unwrap() != Some(run.corewise.id) {
         std::thread::yield_now();
     }
     let (original, ours) =

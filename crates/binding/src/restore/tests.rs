@@ -49,7 +49,7 @@ fn restore_from(
         let restored = std::thread::spawn(move || {
             let token = ActToken::mint();
             mask::set(&token, 0, &restorer).unwrap();
-            restore(&ledger, &token, None, &Memories::default(), WITHIN).unwrap()
+            restore(&ledger, &token, None, &Memories::default(), WITHIN)
         });
         assert_eq!(restored.join().unwrap(), Remains::default());
         let after = affinity::get(0).unwrap();
@@ -130,7 +130,7 @@ fn passes_are_repeated_until_every_thread_was_seen() {
             let mut members = Listed(vec![vec![tid], vec![u32::MAX / 2], vec![u32::MAX / 2]]);
             restore_members(&ledger, &token, &mut members, WITHIN)
         });
-        assert_eq!(restored.join().unwrap().unwrap(), Remains::default());
+        assert_eq!(restored.join().unwrap(), Remains::default());
         assert_eq!(affinity::get(0), Ok(own));
     })
     .join()
@@ -154,7 +154,7 @@ fn restored_by(mut members: Busy, within_ms: u64) -> Remains {
     // A restored mask would be visible there.
     let original = own.union(&CpuSet::single(affinity::of_cpuset().unwrap().last().unwrap()));
     ledger.note(Entry::HandedOut { original, ours: own });
-    restore_members(&ledger, &ActToken::mint(), &mut members, Duration::from_millis(within_ms)).unwrap()
+    restore_members(&ledger, &ActToken::mint(), &mut members, Duration::from_millis(within_ms))
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_program_whose_memory_cannot_be_read_keeps_no_other_from_its_mask() {
         mask::set(&token, 0, &ours).unwrap();
         let restoring = std::thread::spawn(move || {
             mask::set(&ActToken::mint(), 0, &affinity::all_pes()).unwrap();
-            restore(&ledger, &ActToken::mint(), None, &Memories::default(), WITHIN).unwrap()
+            restore(&ledger, &ActToken::mint(), None, &Memories::default(), WITHIN)
         });
         let end = Instant::now() + Duration::from_secs(120);
         while affinity::get(0).unwrap() != original && Instant::now() < end {

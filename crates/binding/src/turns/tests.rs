@@ -91,7 +91,7 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     ours.leave(sleepers[1].0.id());
     assert!(sleepers[..2].iter().all(|sleeper| sleeper.policy() == NORMAL));
     assert_eq!(ours.refresh_gangs(), 0);
-    sched_policy::make_normal(&token, sleepers[2].task());
+    sched_policy::make_normal(&token, sleepers[2].task()).unwrap();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn by_the_journal_all_threads_are_made_normal_again_also_daemons() {
     let stopped = |ledger: &Ledger| make_all_normal(ledger, &token);
     let ended = |ledger: &Ledger| {
         let within = Duration::from_secs(10);
-        restore(ledger, &token, None, &memories, within).unwrap();
+        restore(ledger, &token, None, &memories, within);
     };
     let turns_since = |since: u64| {
         let (source, change) = (Source::Corewise(run), WeightChange::Idle);
@@ -242,9 +242,11 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
     // Killed before it could leave: its journal has it.
     let mut ledger = Ledger::default();
     ledger.note(Entry::Slowed(slowed[0].clone().unwrap()));
-    slowed[0].iter().for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false));
-    restore(&ledger, &token, None, &Memories::default(), Duration::from_secs(10)).unwrap();
+    slowed[0]
+        .iter()
+        .for_each(|group| group.let_run(&token, Path::new(ROOT), sessions[0].0.id(), false).unwrap());
+    restore(&ledger, &token, None, &Memories::default(), Duration::from_secs(10));
     assert_eq!(sessions[0].nice(), 0);
     drop(ours);
-    sched_policy::make_normal(&token, task(&sessions[0]));
+    sched_policy::make_normal(&token, task(&sessions[0])).unwrap();
 }

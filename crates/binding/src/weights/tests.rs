@@ -72,7 +72,7 @@ fn renice(tid: u32, level: i32) {
 /// Restores as the guardian and the next start do.
 fn restore_by_ledger(ledger: &Ledger) {
     let within = Duration::from_secs(10);
-    let remains = restore(ledger, &ActToken::mint(), None, &Memories::default(), within).unwrap();
+    let remains = restore(ledger, &ActToken::mint(), None, &Memories::default(), within);
     assert_eq!(remains, Remains::default());
 }
 

@@ -160,7 +160,7 @@ impl Treatments {
 
 fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> (Treatment, Option<Rc<str>>) {
     let proc = Proc::own();
-    if environment::started_by(&proc, pid).is_some_and(environment::runs_corewise) {
+    if environment::started_by(&proc, pid).ok().flatten().is_some_and(environment::runs_corewise) {
         return (Treatment::untouched("the `corewise run` that started it places it"), None);
     }
     let facts = process_facts::of(&proc, pid, rules.ask_for(Fact::BuildId));

@@ -15,6 +15,7 @@ pub use formats::{Autogroup, ControlGroups, EXITING, Environment, KERNELS, Sched
 pub use memory::Memory;
 pub use own::{DESCRIPTORS, PROGRAM, descriptor, holds};
 
+use crate::shortage::unless_short;
 use corewise_core::ids::PeId;
 use corewise_core::program;
 use pe_times::PeTimes;
@@ -232,9 +233,10 @@ impl Proc {
         self.text(&format!("{pid}/cgroup")).map(|text| ControlGroups::new(&text))
     }
 
-    /// Returns the session group of a process; `None` if the kernel has none.
-    pub fn autogroup(&self, pid: u32) -> Option<Autogroup> {
-        Autogroup::parse(&self.text(&format!("{pid}/autogroup")).ok()?)
+    /// Returns the session group of a process; `None` if the kernel has none, or the process has ended.
+    pub fn autogroup(&self, pid: u32) -> io::Result<Option<Autogroup>> {
+        let text = unless_short(self.text(&format!("{pid}/autogroup")))?;
+        Ok(text.and_then(|text| Autogroup::parse(&text)))
     }
 
     /// Sets the nice level of a process's session group.

@@ -63,6 +63,12 @@ impl Proc {
         Ok(own == Path::new(&std::process::id().to_string()))
     }
 
+    /// Lets the kernel end this process after all others when memory runs out, if that is permitted.
+    pub fn outlast_others(&self) {
+        // The lowest value there is (proc_pid_oom_score_adj(5)).
+        let _ = std::fs::write(self.root.join("self/oom_score_adj"), "-1000");
+    }
+
     /// Returns the number of this process's PID namespace.
     pub fn pid_namespace(&self) -> io::Result<u64> {
         Ok(std::fs::metadata(self.root.join("self/ns/pid"))?.ino())
