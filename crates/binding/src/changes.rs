@@ -108,8 +108,8 @@ impl Changes {
         let full = record.was_full.then(|| format!("{FULL}: at times nothing more was changed"));
         let unmet = record.unmet.iter().map(|why| {
             format!(
-                "some new threads could not be looked at ({why}): a nice level that they have inherited is given \
-                 back at the end, if it is known then from which program"
+                "some new threads could not be looked at ({why}): a nice level that they have inherited is \
+                 given back at the end, if it is known then from which program"
             )
         });
         failure.chain(full).chain(unmet).collect()
@@ -152,6 +152,14 @@ impl Changes {
     #[cfg(test)]
     pub fn take_space(&self) {
         self.lock().journal.limit = 0;
+    }
+
+    /// Reads what the guardian would read, for tests.
+    #[cfg(test)]
+    pub fn written(&self) -> Ledger {
+        use std::os::fd::AsFd;
+        let file = self.lock().journal.descriptor().unwrap();
+        super::journal::read(file.as_fd()).unwrap().ledger
     }
 
     /// Sends a message, for tests.

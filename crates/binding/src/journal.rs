@@ -7,7 +7,7 @@
 //! user reads it ([`crate::recovery`]). Its name identifies the run: boot, namespace of process IDs, process
 //! and start. A journal that has grown is rewritten at its end, and the space before is released, so that its
 //! size depends on what is changed, not on the duration of the run. If that is too much to be read again,
-//! nothing more is changed.
+//! nothing more is changed. No change is made without space for what is to be written afterwards.
 //!
 //! A journal that somebody has emptied, cut or overwritten is known by its beginning and its lines
 //! ([`Damage`]): what is left of it is restored, and a message says what may have stayed changed. Limits:
@@ -18,6 +18,7 @@ use super::ledger::{Entry, Ledger};
 use super::runtime_directory::Directory;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
@@ -38,6 +39,10 @@ const SIZE_MAX: u64 = 1 << 26;
 /// The size at which nothing more is changed, so that the journal can always be read: between two times that
 /// it is rewritten it may double, and both forms are there for a moment.
 const FULL: u64 = SIZE_MAX / 8;
+
+/// The space, in bytes, that stays free after each change for entries that change nothing: a page, some
+/// hundred of them.
+const SPARE: u64 = 4096;
 
 /// The first line of a journal.
 pub(crate) const HEAD: &str = "journal of changes";
@@ -129,7 +134,12 @@ impl Journal {
         let line = entry.to_line();
         let Journal { ledger, memory, named, limit } = self;
         let mut all = std::iter::once(memory).chain(named.as_mut().map(|(lines, _)| lines));
-        all.try_for_each(|lines| lines.write(&line, ledger, *limit))
+        all.try_for_each(|lines| {
+            if entry.is_change() {
+                lines.keep_free(line.len() as u64 + SPARE, *limit)?;
+            }
+            lines.write(&line, ledger, *limit)
+        })
     }
 
     /// Drops the words that no living process can have.
@@ -157,6 +167,18 @@ impl Lines {
     fn write(&mut self, line: &str, ledger: &Ledger, limit: u64) -> io::Result<()> {
         self.append(line, limit)?;
         if self.length > self.length_max { self.rewrite(ledger, limit) } else { Ok(()) }
+    }
+
+    /// Makes sure that so many bytes can be appended, where the file system can do that.
+    fn keep_free(&mut self, bytes: u64, limit: u64) -> io::Result<()> {
+        let end = self.length + bytes;
+        if end > limit {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, self.length as i64, bytes as i64) {
+            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn rewrite(&mut self, ledger: &Ledger, limit: u64) -> io::Result<()> {
@@ -217,7 +239,7 @@ pub fn read(file: BorrowedFd) -> io::Result<Content> {
     let start = match lseek(file, 0, Whence::SeekData) {
         Ok(start) => start as u64,
         // The file is empty.
-        Err(nix::errno::Errno::ENXIO) => size,
+        Err(Errno::ENXIO) => size,
         Err(errno) => return Err(errno.into()),
     };
     let length = size.saturating_sub(start);

@@ -414,15 +414,6 @@ impl Ledger {
         Ok(nearest.map(|weight| weight.change))
     }
 
-    /// Returns the same of a thread that is known to be of the run: what corewise has started has inherited
-    /// whatever it looks as if it had.
-    pub fn weight_inherited_in_run(&self, thread: Task) -> io::Result<Option<WeightChange>> {
-        let nearest = self.inherited_weight(thread, None)?;
-        let from_corewise = |weight: &HandedOutWeight| matches!(weight.source, Source::Corewise(_));
-        let in_run = || self.like_inherited(thread).into_iter().find(from_corewise);
-        Ok(nearest.or_else(|| in_run().map(|weight| weight.change)))
-    }
-
     /// Returns the groups whose part may have been changed.
     pub fn slowed(&self) -> &[Slowed] {
         &self.slowed

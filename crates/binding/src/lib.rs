@@ -13,6 +13,8 @@ pub mod frequency;
 pub mod group;
 pub mod guardian;
 pub mod journal;
+#[cfg(test)]
+mod lacks;
 pub mod ledger;
 pub mod mask;
 pub mod masks;

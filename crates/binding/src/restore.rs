@@ -36,6 +36,7 @@
 //! were not met with.
 
 use super::act_token::ActToken;
+use super::descent::Source;
 use super::frequency;
 use super::ledger::Ledger;
 use super::mask::{self, seen};
@@ -378,10 +379,7 @@ impl Look<'_> {
     ) -> io::Result<()> {
         // Strangers may be hidden.
         let Some(thread) = unless_short(Task::of(tid))?.flatten() else { return Ok(()) };
-        let inherited = match belongs {
-            Membership::Yes => self.ledger.weight_inherited_in_run(thread)?,
-            Membership::Unknown => self.ledger.inherited_weight(thread, None)?,
-        };
+        let inherited = self.ledger.inherited_weight(thread, None)?.or_else(|| self.of_run(thread, belongs));
         match inherited {
             Some(inherited) => self.take_changed(tid, inherited.undo(self.token, tid), result)?,
             // Whose it is may show soon.
@@ -391,6 +389,14 @@ impl Look<'_> {
             None => {}
         }
         Ok(())
+    }
+
+    /// Returns the change of weight that a thread of the run looks like: what corewise has started has
+    /// inherited it, even if its parents have ended.
+    fn of_run(&self, thread: Task, belongs: Membership) -> Option<WeightChange> {
+        let like = (belongs == Membership::Yes).then(|| self.ledger.like_inherited(thread))?;
+        let of_corewise = like.iter().find(|weight| matches!(weight.source, Source::Corewise(_)));
+        of_corewise.map(|weight| weight.change)
     }
 
     /// Takes in the result of restoring a thread's policy or weight.

@@ -246,7 +246,7 @@ impl Memories {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::words::Words;
     use super::*;
     use std::io::{BufRead, BufReader, Write};
@@ -277,7 +277,7 @@ mod tests {
             return arguments > 9;
         }"#;
 
-    struct Program {
+    pub struct Program {
         child: Child,
         input: ChildStdin,
         output: BufReader<ChildStdout>,
@@ -286,7 +286,7 @@ mod tests {
 
     impl Program {
         /// With a word in which 200 stands.
-        fn start() -> (Program, Word) {
+        pub fn start() -> (Program, Word) {
             let directory = tempfile::tempdir().unwrap();
             let path = |name: &str| -> PathBuf { directory.path().join(name) };
             std::fs::write(path("program.c"), PROGRAM).unwrap();
@@ -310,7 +310,7 @@ mod tests {
             (program, word)
         }
 
-        fn memory(&self) -> Memory {
+        pub fn memory(&self) -> Memory {
             library::memory(self.child.id()).unwrap()
         }
 

@@ -117,7 +117,11 @@ pub fn check_to_watch(pid: u32, own: &[u32]) -> Result<Running, AttachError> {
 /// Like [`check`], with the given `proc`.
 pub(super) fn check_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     let running = look_in(proc, pid, own)?;
-    match environment::started_by(proc, pid).ok().flatten().filter(|&corewise| environment::runs_corewise(corewise)) {
+    match environment::started_by(proc, pid)
+        .ok()
+        .flatten()
+        .filter(|&corewise| environment::runs_corewise(corewise))
+    {
         Some(corewise) => Err(AttachError::Placed { pid, name: running.name, corewise }),
         None => Ok(running),
     }

@@ -1,11 +1,12 @@
 //! What a process may be short of while it looks at others: descriptors and memory.
 //!
 //! Problem: somebody lowers corewise's limits, or the whole machine has no descriptor left. A look that fails
-//! for that reason shows nothing about what was looked at, but is easily taken for "it is not there". Approach:
-//! such errors are told apart from all others, by which a process is gone or keeps strangers out, and are
-//! passed on. A process that must restore something raises its own limits first.
+//! for that reason shows nothing about what was looked at, but is easily taken for "it is not there".
+//! Approach: such errors are distinguished from all others, by which a process is gone or keeps strangers
+//! out, and are passed on. A process that must restore something raises its own limits first.
+//!
+//! Limit: an allocation that fails ends the process, whose guardian continues.
 
-use crate::proc::ProcError;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
@@ -15,8 +16,9 @@ const DESCRIPTORS: u64 = 1024;
 
 /// Returns whether a call failed because this process, or the machine, is short of descriptors or memory.
 pub fn is_shortage(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ProcError>());
-    let errno = inner.map_or(error, |inner| &inner.source).raw_os_error().map(Errno::from_raw);
+    // An error about a file has the system's error as its source.
+    let source = error.get_ref().and_then(|about| about.source()?.downcast_ref::<io::Error>());
+    let errno = source.unwrap_or(error).raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))
 }
 
@@ -48,11 +50,11 @@ pub fn raise_limits() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proc::Proc;
+    use crate::proc::{Proc, ProcError};
     use std::path::Path;
 
     #[test]
-    fn a_shortage_is_told_apart_from_what_is_not_there_also_within_an_error_about_a_file() {
+    fn a_shortage_is_not_taken_for_what_is_not_there_also_within_an_error_about_a_file() {
         let short = || io::Error::from_raw_os_error(libc::EMFILE);
         let of_file = ProcError { path: "/proc/7/stat".to_owned(), source: short() };
         assert!(is_shortage(&short()) && is_shortage(&io::Error::from(of_file)));

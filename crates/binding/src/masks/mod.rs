@@ -4,7 +4,8 @@
 //! mask that equals the process's own, or everything that is allowed, is nobody's decision. A mask that
 //! corewise gave to another thread was inherited from that thread. Any other mask is the thread's own wish
 //! and stays. The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only
-//! if it is still there at the next observation.
+//! if it is still there at the next observation, and only in observations during which corewise's own mask
+//! stayed the same: a cpuset that shrinks and grows time and again shows the same mask time and again.
 //!
 //! What a bound thread starts inherits its mask, and programs size themselves by it for good. So a thread
 //! that has inherited a mask gets its own back as soon as it is seen: with BPF before it can look at its
@@ -117,8 +118,11 @@ impl Masks {
 
     /// Returns whether this unexpected mask of the thread is new. The kernel changes the masks of a cpuset
     /// one after the other, even during a pass: only a mask that is still there at the next pass is a
-    /// decision.
+    /// decision, and none that is seen while corewise's own mask changes.
     fn is_first_doubt(&mut self, facts: &ThreadFacts, mask: &CpuSet) -> bool {
+        if affinity::get(std::process::id()).as_ref() != Ok(&*self.allowed) {
+            return true;
+        }
         let is_first = !self.was_in_doubt(facts, mask);
         if is_first {
             self.doubts.insert((facts.tid, facts.generation), mask.clone());
@@ -240,7 +244,10 @@ impl Masks {
     /// Begins a pass over all threads; later decisions rest on the state found from now on. `allowed` are the
     /// PEs that corewise itself may use: those that user and cpuset allow for the whole application.
     pub fn begin_look(&mut self, allowed: &Arc<CpuSet>) {
-        if self.allowed != *allowed {
+        // What corewise was found to be allowed may have been of a moment.
+        if self.binder.as_ref().is_some_and(|binder| binder.cpuset() != &**allowed)
+            || self.allowed != *allowed
+        {
             self.with_binder(Binder::own_mask_changed);
             self.allowed = allowed.clone();
         }
@@ -360,6 +367,10 @@ impl Actuator for Masks {
         match &action.change {
             Change::Bind(_) if self.starters.contains(&pid) => Some(OutcomeKind::NotOurs),
             Change::Bind(pes) => {
+                // What descends from it is found by it, so that it must be recorded by now.
+                if !binder.ledger().members().contains_key(&pid) {
+                    binder.note_member(pid);
+                }
                 let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
                 let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
                 self.given_back.remove(&tid);

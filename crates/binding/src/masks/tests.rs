@@ -212,3 +212,31 @@ fn a_thread_without_a_bound_ancestor_has_pinned_itself() {
         assert_eq!(found, [expected, expected], "{creator}");
     }
 }
+
+/// A cpuset that shrinks and grows time and again gives a sleeping heir the same other mask time and again.
+#[test]
+fn while_corewises_own_mask_changes_no_mask_is_a_decision() {
+    needs!(TwoPes);
+    let mut actuator = acting();
+    let (own, _) = affinity::own_and_cpuset().unwrap();
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let (pid, token) = (child.id(), crate::act_token::ActToken::mint());
+    let look = |actuator: &mut Masks, allowed: &CpuSet| {
+        actuator.begin_look(&Arc::new(allowed.clone()));
+        actuator.standing(&facts_of(pid, pid)).0
+    };
+    let before = own.union(&CpuSet::single(corewise_core::ids::PeId(4000)));
+    look(&mut actuator, &own);
+    actuator.with_binder(|binder| {
+        binder.note(Entry::HandedOut { original: own.clone(), ours: last(&own) });
+    });
+    crate::mask::set(&token, pid, &first(&own)).unwrap();
+    assert_eq!([(); 3].map(|()| look(&mut actuator, &before)), [SelfPinned; 3]);
+    crate::mask::set(&token, pid, &last(&own)).unwrap();
+    assert_eq!(look(&mut actuator, &own), Inherited, "it has pinned itself nowhere");
+    crate::mask::set(&token, pid, &first(&own)).unwrap();
+    assert_eq!([(); 3].map(|()| look(&mut actuator, &own)), [SelfPinned; 3]);
+    crate::mask::set(&token, pid, &last(&own)).unwrap();
+    assert_eq!(look(&mut actuator, &own), SelfPinned, "now it has");
+    child.kill().and_then(|()| child.wait()).unwrap();
+}

@@ -1,5 +1,7 @@
+use super::super::descent::HandedOutWeight;
 use super::super::ledger::{Bound, Entry};
 use super::*;
+use corewise_sys::niceness;
 use corewise_sys::real_time::RealTime;
 use corewise_testing::{Capability, or_skip};
 use std::io::{BufRead, BufReader};
@@ -331,4 +333,24 @@ fn a_program_whose_memory_cannot_be_read_keeps_no_other_from_its_mask() {
     })
     .join()
     .unwrap();
+}
+
+/// Its parents have ended, and its environment is empty: only the kernel's list tells that it is of the run.
+#[test]
+fn whatever_the_kernel_lists_of_a_run_has_inherited_the_level_that_looks_like_it() {
+    corewise_testing::needs!(Root);
+    let mut orphan = Command::new("sleep").arg("60").env_clear().spawn().unwrap();
+    let pid = orphan.id();
+    let since = Task::of(pid).unwrap().unwrap().start;
+    let change = WeightChange::Nice { original: 0, ours: -13 };
+    let corewise = Task { id: u32::MAX / 2, start: 1 };
+    for (source, level) in [(Source::Process(corewise), -13), (Source::Corewise(corewise), 0)] {
+        change.make(&ActToken::mint(), pid).unwrap();
+        let mut ledger = Ledger::default();
+        ledger.note(Entry::WeightHandedOut(HandedOutWeight { source, change, since }));
+        let mut members = Listed(vec![vec![pid]; 3 * QUIET]);
+        assert_eq!(restore_members(&ledger, &ActToken::mint(), &mut members, WITHIN), Remains::default());
+        assert_eq!(niceness::level_of(pid), Ok(level), "{source:?}");
+    }
+    orphan.kill().and_then(|()| orphan.wait()).unwrap();
 }

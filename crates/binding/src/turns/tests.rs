@@ -87,8 +87,8 @@ fn gangs_of_one_and_of_several_corewise_run_one_at_a_time() {
     while ours.refresh_gangs() != 2 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    ours.leave(sleepers[0].0.id());
-    ours.leave(sleepers[1].0.id());
+    assert_eq!(ours.end_turns(sleepers[0].0.id()), OutcomeKind::Done);
+    assert_eq!(ours.end_turns(sleepers[1].0.id()), OutcomeKind::Done);
     assert!(sleepers[..2].iter().all(|sleeper| sleeper.policy() == NORMAL));
     assert_eq!(ours.refresh_gangs(), 0);
     sched_policy::make_normal(&token, sleepers[2].task()).unwrap();
@@ -119,8 +119,8 @@ fn gangs_on_different_pes_take_no_turns_with_each_other() {
         next_turn(&mut [&mut ours, &mut theirs]);
     }
     assert_eq!(of_all(), [1, 1]);
-    ours.leave(sleepers[0].0.id());
-    theirs.leave(sleepers[1].0.id());
+    assert_eq!(ours.end_turns(sleepers[0].0.id()), OutcomeKind::Done);
+    assert_eq!(theirs.end_turns(sleepers[1].0.id()), OutcomeKind::Done);
     assert_eq!(policies(), [NORMAL; 2]);
 }
 
@@ -237,7 +237,7 @@ fn sessions_have_their_part_when_one_of_their_gangs_has_its_turn() {
             _ => {}
         }
     }
-    theirs.leave(sessions[1].0.id());
+    assert_eq!(theirs.end_turns(sessions[1].0.id()), OutcomeKind::Done);
     assert_eq!(sessions[1].nice(), 0);
     // Killed before it could leave: its journal has it.
     let mut ledger = Ledger::default();

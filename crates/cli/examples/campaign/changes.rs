@@ -1,6 +1,6 @@
 //! Faults while spin counts are lowered, while programs take turns, and of the journal.
 
-use super::kinds::{Kind, kind, next_start};
+use super::kinds::{Kind, kind, next_start, no_descriptors, no_memory};
 use super::program::Program;
 use super::round::Round;
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
@@ -27,7 +27,7 @@ const fn lost(name: &'static str, act: fn(&mut Round)) -> Kind {
 use Program::{Reuse, Team, Turns};
 
 /// All kinds.
-pub static KINDS: [Kind; 30] = [
+pub static KINDS: [Kind; 37] = [
     of("spin: kill corewise", Team, b"", kill),
     of("spin: kill both", Team, b"", kill_both),
     of("spin: stop guardian, kill", Team, b"", kill_while_guardian_is_stopped),
@@ -52,6 +52,13 @@ pub static KINDS: [Kind; 30] = [
     of("turns, forks: kill corewise", Turns, b"ffff", kill),
     of("turns: corewise stopped alone", Turns, b"d", stop_alone),
     of("turns: foreign lock, kill", Turns, b"", lock_turns),
+    of("spin: no descriptors, end", Team, b"", end_without_descriptors),
+    of("spin: no descriptors, kill", Team, b"df", kill_without_descriptors),
+    of("spin: no memory, end", Team, b"", end_without_memory),
+    of("turns: no descriptors, end", Turns, b"", end_without_descriptors),
+    of("turns: no descriptors, kill", Turns, b"dd", kill_without_descriptors),
+    of("turns: no memory, end", Turns, b"", end_without_memory),
+    of("library reused: no descriptors, end", Reuse, b"x", end_without_descriptors),
     journal("journal emptied, kill corewise", |round| {
         empty(round);
         kill(round);
@@ -95,6 +102,21 @@ fn kill_both(round: &mut Round) {
     round.send(&both, SIGKILL);
     round.wait_alone();
     next_start(round);
+}
+
+fn end_without_descriptors(round: &mut Round) {
+    no_descriptors(round, &["run"]);
+    end_by_program(round);
+}
+
+fn kill_without_descriptors(round: &mut Round) {
+    no_descriptors(round, &["run"]);
+    kill(round);
+}
+
+fn end_without_memory(round: &mut Round) {
+    no_memory(round, &["run"]);
+    round.end();
 }
 
 fn kill_while_guardian_is_stopped(round: &mut Round) {

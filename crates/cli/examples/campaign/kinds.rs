@@ -56,10 +56,13 @@ pub enum Wrap {
     SmallFiles,
     /// A runtime directory that anybody may write to.
     NoDirectory,
+    /// Without the right to change other users' threads, and to raise limits.
+    FewRights,
 }
 
 const CHAIN: &str = "n=0; hop() { n=$((n+1)); [ $n -lt 900 ] || exec sleep 9; hop & }; hop";
 const CLEARED: &str = "exec env -i setsid sh -c 'sleep 9 & sleep 9 &'";
+const OTHER_USER: &str = "setpriv --reuid=65534 --clear-groups sleep 9 &";
 const REUSE: &str = "echo 20 > /proc/sys/kernel/ns_last_pid; sleep .3 & sleep 9 &";
 
 /// What the program's threads start, again and again.
@@ -105,7 +108,7 @@ pub fn all() -> impl Iterator<Item = &'static Kind> {
 }
 
 /// Those while threads are bound.
-static KINDS: [Kind; 32] = [
+static KINDS: [Kind; 42] = [
     kind("kill corewise", |round| signal(round, "run", SIGKILL)),
     kind("stop, then kill corewise", |round| {
         round.send(&round.corewise("run"), SIGSTOP);
@@ -259,12 +262,65 @@ static KINDS: [Kind; 32] = [
     },
     within("no space, kill", Wrap::FullDisk, |round| signal(round, "run", SIGKILL)),
     within("small files, kill", Wrap::SmallFiles, |round| signal(round, "run", SIGKILL)),
+    within("no space, end", Wrap::FullDisk, |round| round.end()),
     within("no descriptors", Wrap::NoDirectory, |round| {
-        round.limit("--nofile=3:");
-        round.pause(100);
+        no_descriptors(round, &["run"]);
         signal(round, "run", SIGKILL);
     }),
+    kind("no descriptors, end", |round| {
+        no_descriptors(round, &["run"]);
+        round.end();
+    }),
+    kind("no descriptors for both, end", |round| {
+        no_descriptors(round, &["run", "guardian"]);
+        round.end();
+    }),
+    kind("no descriptors for both, kill", |round| {
+        no_descriptors(round, &["run", "guardian"]);
+        signal(round, "run", SIGKILL);
+    }),
+    kind("no memory, end", |round| {
+        no_memory(round, &["run"]);
+        round.end();
+    }),
+    kind("no memory for both, end", |round| {
+        no_memory(round, &["run", "guardian"]);
+        next_start(round);
+        round.wait_alone();
+    }),
+    kind("no file may grow, end", |round| {
+        round.limit("run", "--fsize=0:");
+        round.pause(100);
+        round.end();
+    }),
+    with("programs of another user, kill", OTHER_USER, |round| signal(round, "run", SIGKILL)),
+    Kind {
+        may_be_lost: true,
+        wrap: Wrap::FewRights,
+        ..with("few rights, another user, end", OTHER_USER, |round| round.end())
+    },
+    Kind {
+        may_be_lost: true,
+        wrap: Wrap::FewRights,
+        ..with("few rights, another user, kill", OTHER_USER, |round| signal(round, "run", SIGKILL))
+    },
 ];
+
+/// Some of corewise's processes may open nothing more, for now or for good.
+pub fn no_descriptors(round: &mut Round, roles: &[&str]) {
+    let limit = ["--nofile=3:", "--nofile=3:3"][round.chance.below(2)];
+    roles.iter().for_each(|role| round.limit(role, limit));
+    round.pause(100);
+}
+
+/// They get no more memory.
+pub fn no_memory(round: &mut Round, roles: &[&str]) {
+    let limit = ["--as=4096:", "--as=4096:4096"][round.chance.below(2)];
+    roles.iter().for_each(|role| round.limit(role, limit));
+    round.pause(200);
+    // What does not notice is ended.
+    roles.iter().for_each(|role| round.send(&round.corewise(role), SIGTERM));
+}
 
 fn signal(round: &Round, subcommand: &str, signal: Signal) {
     round.send(&round.corewise(subcommand), signal);

@@ -351,7 +351,8 @@ impl<'a> Round<'a> {
             environment.split(|&byte| byte == 0).filter_map(|entry| entry.strip_prefix(b"COREWISE_PID="));
         let is_of =
             |run: &[u8]| said.contains(&format!("the run of process {} ", String::from_utf8_lossy(run)));
-        said.contains("is damaged") && (numbers.any(|number| number == pid) || run.any(is_of))
+        let is_named = ["is damaged", "does not permit"].iter().any(|reason| said.contains(reason));
+        is_named && (numbers.any(|number| number == pid) || run.any(is_of))
     }
 
     /// Whether the program has started other processes.
@@ -413,9 +414,9 @@ impl<'a> Round<'a> {
         assert!(status.expect("corewise can be started").success());
     }
 
-    /// Limits what the running corewise may do.
-    pub fn limit(&self, limit: &str) {
-        for pid in self.corewise("run") {
+    /// Limits what the processes of corewise in this role may do.
+    pub fn limit(&self, role: &str, limit: &str) {
+        for pid in self.corewise(role) {
             let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), limit]).status();
         }
     }
@@ -488,6 +489,7 @@ fn before(wrap: Wrap) -> &'static str {
              head -c 6k /dev/zero > $XDG_RUNTIME_DIR/fill; exec \"$@\"' sh \"$@\""
         }
         Wrap::SmallFiles => "ulimit -f 4; exec \"$@\"",
+        Wrap::FewRights => "exec setpriv --bounding-set=-sys_nice,-sys_resource --inh-caps=-all \"$@\"",
         Wrap::NoDirectory => "chmod 777 $XDG_RUNTIME_DIR; exec \"$@\"",
     }
 }

@@ -359,7 +359,7 @@ fn an_orphan_without_an_environment_is_given_its_pes_back() {
 fn after_faults_by_chance_nothing_is_left_changed() {
     needs!(TwoPes);
     let mut campaign = Command::new(example("kill_campaign"));
-    campaign.args([env!("CARGO_BIN_EXE_corewise"), &burn(), "1", "15"]).args([
+    campaign.args([env!("CARGO_BIN_EXE_corewise"), &burn(), "1", "20"]).args([
         "kill corewise",
         "terminate corewise",
         "kill process group",
@@ -375,6 +375,8 @@ fn after_faults_by_chance_nothing_is_left_changed() {
         "turns, daemons: kill corewise",
         "journal emptied, kill corewise",
         "directory opened, kill both",
+        "environment cleared, kill",
+        "no descriptors*",
     ]);
     let output = campaign.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
