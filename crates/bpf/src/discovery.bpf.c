@@ -353,23 +353,27 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid, struct linux_binprm
 {
 	struct thread *thread = followed(task);
 	__u64 now = bpf_ktime_get_ns();
-	__u32 index;
+	__u32 index, before;
 
 	if (!thread)
 		return 0;
-	index = entry_of_program(binary, task->tgid, thread->app, now);
+	before = thread->app;
+	index = entry_of_program(binary, task, before, now);
 	if (old_tid == task->pid) {
 		execute(task, old_tid, thread->generation, now);
-		if (index == thread->app)
+		if (index == before)
 			return 0;
 		rests(thread, now);
 		leave(thread);
 		enter(thread, index);
+		leave_place(index);
 		begin(thread, now);
 	} else {
 		rests(thread, now);
 		end(task, thread, now);
 		thread = follow(task, index, old_tid, now);
+		if (index != before)
+			leave_place(index);
 		if (!thread)
 			return 0;
 		thread->run_base = task->se.sum_exec_runtime;

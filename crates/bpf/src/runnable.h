@@ -50,8 +50,10 @@ struct app {
 	__u32 unwatched; /* whether nobody looks at switches and wake-ups */
 	__u32 into; /* the entry in which its threads are counted: usually itself */
 	__u32 threads; /* that carry this entry */
+	__u32 lent; /* entries with threads that are counted here */
 	__u32 executor; /* of a program: the entry in which the thread that executed it was counted, */
-	__u32 tgid; /* its process; 0: the entry is free */
+	__u32 tgid; /* its process; 0: the entry is free, */
+	__u32 parent; /* that one's parent, */
 	char path[PATH_BYTES]; /* and what was executed */
 };
 

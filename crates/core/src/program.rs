@@ -5,6 +5,10 @@
 //! that only start another one (`env`, `mpirun`) are skipped. Limits: an option of an unknown interpreter
 //! version that takes a separate value may be taken for the script; code in the command line (`-c`, `-e`) has
 //! no name, so the interpreter's remains.
+//!
+//! Also which programs start others that have nothing to do with each other ([`Image::starts_any`]): shells,
+//! by their executables, and those that run jobs, by their names. What a person wants from a program does not
+//! stand in its file, so these are lists.
 
 /// The longest name, in characters.
 const NAME_MAX: usize = 48;
@@ -27,7 +31,7 @@ const INTERPRETER: Runner =
     Runner { name: "", with_value: &[], named_by: &[], code: &[], command_after: None };
 const STARTER: Runner = Runner { command_after: Some(0), ..INTERPRETER };
 
-const RUNNERS: [Runner; 29] = [
+const RUNNERS: [Runner; 34] = [
     Runner { name: "python", with_value: &["-W", "-X"], named_by: &["-m"], code: &["-c"], ..INTERPRETER },
     Runner { name: "pypy", with_value: &["-W", "-X"], named_by: &["-m"], code: &["-c"], ..INTERPRETER },
     Runner { name: "bash", ..SHELL },
@@ -56,6 +60,11 @@ const RUNNERS: [Runner; 29] = [
     Runner { name: "env", with_value: &["-u", "-C"], ..STARTER },
     Runner { name: "nice", with_value: &["-n"], ..STARTER },
     Runner { name: "nohup", ..STARTER },
+    Runner { name: "sudo", with_value: &["-u", "-g", "-C", "-p", "-r", "-t", "-h", "-D", "-R"], ..STARTER },
+    Runner { name: "doas", with_value: &["-u", "-C"], ..STARTER },
+    Runner { name: "ionice", with_value: &["-c", "-n"], ..STARTER },
+    Runner { name: "busybox", ..STARTER },
+    Runner { name: "toybox", ..STARTER },
     Runner { name: "setsid", ..STARTER },
     Runner { name: "stdbuf", with_value: &["-i", "-o", "-e"], ..STARTER },
     Runner { name: "time", with_value: &["-f", "-o"], ..STARTER },
@@ -100,6 +109,89 @@ const MPI: &[&str] = &[
     "-ppn",
 ];
 
+/// Shells, by their executables: `sh` is `dash` here and `bash` there.
+const SHELLS: [&str; 18] = [
+    "sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "mksh", "yash", "fish", "csh", "tcsh", "nu",
+    "elvish", "pwsh", "busybox", "toybox", "posh",
+];
+
+/// Programs that run jobs, by their names: builds, lists of commands, times of day, sessions, supervisors.
+const JOB_RUNNERS: [&str; 49] = [
+    "make",
+    "gmake",
+    "bmake",
+    "ninja",
+    "samu",
+    "scons",
+    "cargo",
+    "bazel",
+    "tup",
+    "just",
+    "ctest",
+    "snakemake",
+    "nextflow",
+    "xargs",
+    "parallel",
+    "find",
+    "run-parts",
+    "watch",
+    "entr",
+    "hyperfine",
+    "cron",
+    "crond",
+    "anacron",
+    "fcron",
+    "atd",
+    "systemd",
+    "init",
+    "tini",
+    "dumb-init",
+    "catatonit",
+    "s6-supervise",
+    "runsv",
+    "supervisord",
+    "conmon",
+    "containerd-shim",
+    "containerd-shim-runc-v2",
+    "sshd",
+    "sshd-session",
+    "login",
+    "su",
+    "agetty",
+    "tmux",
+    "screen",
+    "script",
+    "expect",
+    "xinit",
+    "gnome-shell",
+    "plasmashell",
+    "dbus-daemon",
+];
+
+/// What a process runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Image {
+    /// The name of its program ([`name_of`]).
+    pub name: String,
+    /// The path of its executable, of a script that of the interpreter; `None` if unknown.
+    pub exe: Option<String>,
+}
+
+impl Image {
+    /// Returns whether it starts programs that have nothing to do with each other.
+    pub fn starts_any(&self) -> bool {
+        let exe = self.exe.as_deref().map(|exe| exe.strip_suffix(" (deleted)").unwrap_or(exe));
+        SHELLS.iter().any(|shell| is_version_of(file_name(exe.unwrap_or(&self.name)), shell))
+            || JOB_RUNNERS.contains(&self.name.as_str())
+    }
+
+    /// Returns whether it is an interpreter that runs code without a name.
+    pub fn is_nameless(&self) -> bool {
+        let by_file = |name| self.exe.as_deref().is_some_and(|exe| is_version_of(file_name(exe), name));
+        runner(&self.name).is_some_and(|runner| !runner.code.is_empty() && by_file(runner.name))
+    }
+}
+
 /// Returns the name of the program that a command line runs: of the script if it runs an interpreter. `None`
 /// if the command line is empty.
 pub fn name_of<Word: AsRef<str>>(command: &[Word]) -> Option<String> {
@@ -138,8 +230,13 @@ fn file_name(word: &str) -> &str {
 }
 
 fn runner(name: &str) -> Option<&'static Runner> {
-    let is_version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '.');
-    RUNNERS.iter().find(|runner| name.strip_prefix(runner.name).is_some_and(is_version))
+    RUNNERS.iter().find(|runner| is_version_of(name, runner.name))
+}
+
+/// Returns whether a file is called by a program's name, or that and a version.
+fn is_version_of(file: &str, name: &str) -> bool {
+    let is_version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-'));
+    file.strip_prefix(name).is_some_and(is_version)
 }
 
 impl Runner {
@@ -204,6 +301,9 @@ mod tests {
             ("mpirun -np 4 -x A --bind-to core ./solver in", "solver"),
             ("mpiexec -n 2 python -m mpi4py solve.py", "mpi4py"),
             ("timeout -k 1 5 taskset -c 0-3 nice -n 5 ./prog x", "prog"),
+            ("sudo -u nobody X=1 nice ./prog", "prog"),
+            ("busybox sh job.sh", "job.sh"),
+            ("env -S nice ./prog", "prog"),
             ("./prog", "prog"),
             ("/opt/a/", "a"),
             ("-bash", "bash"),
@@ -228,6 +328,42 @@ mod tests {
             assert_eq!(of(command).as_deref(), Some(name), "{command}");
         }
         assert_eq!(of(""), None);
+    }
+
+    #[test]
+    fn shells_are_known_by_their_executables_and_job_runners_by_their_names() {
+        let starts_any = |name: &str, exe: &str| {
+            let exe = (!exe.is_empty()).then(|| exe.to_owned());
+            Image { name: name.to_owned(), exe }.starts_any()
+        };
+        for (name, exe) in [
+            ("job.sh", "/usr/bin/dash"),
+            ("anything", "/bin/bash (deleted)"),
+            ("sh", "/bin/busybox"),
+            ("zsh", "/usr/bin/zsh-5.9"),
+            ("sh", ""),
+            ("make", "/usr/bin/make"),
+            ("parallel", "/usr/bin/perl"),
+        ] {
+            assert!(starts_any(name, exe), "{name} {exe}");
+        }
+        for (name, exe) in [
+            ("solver", "/usr/bin/mpirun"),
+            ("train.py", "/usr/bin/python3"),
+            ("torchrun", "/usr/bin/python3"),
+            ("sh", "/opt/sh-analyser/analyse"),
+            ("shell", ""),
+        ] {
+            assert!(!starts_any(name, exe), "{name} {exe}");
+        }
+    }
+
+    #[test]
+    fn code_in_a_command_line_has_no_name() {
+        let is_nameless =
+            |name: &str, exe: &str| Image { name: name.to_owned(), exe: Some(exe.to_owned()) }.is_nameless();
+        assert!(is_nameless("python", "/usr/bin/python3.11") && is_nameless("perl", "/usr/bin/perl"));
+        assert!(!is_nameless("train.py", "/usr/bin/python3") && !is_nameless("mpirun", "/usr/bin/mpirun"));
     }
 
     #[test]

@@ -1,37 +1,49 @@
 //! Which applications there are, and which program belongs to which.
 //!
 //! Problem: a script that starts a single-threaded program and a parallel one is not one program with the
-//! threads of both: policies ask how parallel each of them is. But the ranks of one `mpirun`, the workers of
-//! one pool and the compilers of one `make` belong together, and most processes live too briefly to be an
-//! application each.
+//! threads of both: policies ask how parallel each of them is. Two runs of one program that a shell starts at
+//! once have no more to do with each other than any two programs. But the ranks of one `mpirun` and the workers
+//! of one pool belong together, and most processes live too briefly to be an application each: a build
+//! executes ten thousand compilers.
 //!
-//! Approach: an application is *a program that another application executes*: the programs of equal names
-//! ([`corewise_core::program`]) that one application executes are one, at the same time or one after the
-//! other. A program with the name of the application that executes it belongs to that one: `env` and
-//! `mpirun` are called by what they start, `make` executes `make`, and who reads `/proc` cannot see whether
-//! a process with the name of its parent has executed anything. Processes that have executed nothing belong
-//! to the application that created them. What a user names (a command, a process, a control group) is a root
-//! application; a command's is called by the first program that is executed. So the number of applications
-//! depends on which programs there are, not on how often they are started, and an application keeps its
-//! [`AppId`] when its program is started again.
+//! Approach: an application is *a program that is executed*, with what it does by forks. Who has started it
+//! says how many there are, as launchers start parts of one program, and shells and job runners whatever
+//! people want ([`Image::starts_any`]):
+//! - What a shell or a job runner starts is an application of its own, whatever it is called. Programs of one
+//!   name that it runs *at the same time* are several (`sim`, `sim #2`), those that it runs *one after the
+//!   other* are one: the next takes the place of one that has ended. So a build with 4 jobs has 4 compilers.
+//! - Programs of one name and one executable that any other program starts are one.
+//! - A program that continues the one that has started it belongs to that one: of the same name, as `env` and
+//!   `mpirun` are called by what they start, or code without a name for the same interpreter, as workers of
+//!   Python's pools are. Of a shell or a job runner only the same program is (`make` executes `make`): who reads
+//!   `/proc` cannot see whether a process like its parent has executed anything.
+//!
+//! Who has started a program is its parent process, whatever the process itself ran before: a program that
+//! sets something and then executes another one in its own place is no launcher. Processes that have executed
+//! nothing belong to the application that created them. What a user names (a command, a process, a control
+//! group) is a root application; a command's is called by the first program that is executed. An application
+//! keeps its [`AppId`] when its program is started again.
 //!
 //! With [`Extent::Unit`], a service, container or desktop application ([`service_of`]) is one application,
 //! with everything that runs in it: it is what people start, stop and name. Where people start programs one
 //! by one, in sessions and terminals, and where there are no units, each program is one as above. Which unit
 //! a process is in is read when it executes a program, as service managers move it before. Two units may have
-//! one name, as every user may give a unit any: they are two applications, distinguished by their paths.
+//! one name, as every user may give a unit any: they are two applications, distinguished by their paths. With
+//! [`Extent::Process`], every program is taken for a job runner.
 //!
 //! At most [`APPLICATIONS_MAX`] are known at once. When there are as many, the one that ended first is
 //! forgotten. So that no user fills the table, a user's living applications are fewer than the places that
 //! are left for others; only root and the user who runs corewise may have all. Where there is no place, a
-//! program belongs to the application that executes it.
+//! program belongs to another one of its name, or else to the application that executes it.
 //!
-//! Limits: a script's name says nothing of its arguments, and code in a command line has no name, so copies
-//! with other inputs are one application. A program that ends before its command line is read is called by
-//! its file: `env` is then an application beside those that are called by what it starts. (The unit of Saez
-//! et al., CF'10, is the process; ours is wider for programs that consist of many.)
+//! Limits: which programs run jobs is a list; others are taken for launchers. Those that a launcher starts
+//! with other inputs are one application (a script's name says nothing of its arguments). A program that ends
+//! before its command line is read is called by its file: `env` is then an application beside those that are
+//! called by what it starts. (The unit of Saez et al., CF'10, is the process; ours is wider for programs that
+//! consist of many.)
 
 use corewise_core::ids::AppId;
+use corewise_core::program::Image;
 use corewise_sys::cgroup::{Service, service_of, user_of};
 use corewise_sys::proc::{Proc, ProcError};
 use std::collections::{BTreeMap, HashMap};
@@ -44,9 +56,11 @@ pub(super) const APPLICATIONS_MAX: usize = 256;
 /// What an application consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extent {
-    /// Each program that is executed is an application.
+    /// Each program that is executed is an application; the parts that a launcher starts are one.
     #[default]
     Program,
+    /// Each process that executes a program is one.
+    Process,
     /// Each service, container or desktop application is one, and elsewhere each program that is executed.
     Unit,
     /// Everything below a root is one application.
@@ -59,9 +73,10 @@ impl std::str::FromStr for Extent {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "program" => Ok(Extent::Program),
+            "process" => Ok(Extent::Process),
             "unit" => Ok(Extent::Unit),
             "command" => Ok(Extent::Command),
-            _ => Err(format!("`{text}` is none of program, unit, command")),
+            _ => Err(format!("`{text}` is none of program, process, unit, command")),
         }
     }
 }
@@ -88,8 +103,8 @@ pub struct ExecutedProgram {
 pub(super) struct Applications {
     extent: Extent,
     known: BTreeMap<AppId, Application>,
-    /// By the application that executes it, and the name; units by their root, and the path.
-    by_name: HashMap<(AppId, Arc<str>), AppId>,
+    /// Those of one kind.
+    by_kind: HashMap<Kind, Vec<AppId>>,
     next: AppId,
     /// Forgotten since they were asked for.
     forgotten: Vec<AppId>,
@@ -99,10 +114,29 @@ pub(super) struct Applications {
     trusted: [u32; 2],
 }
 
+/// What programs have in common that are one application, or of which each is one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Kind {
+    /// The application that executes them; of units the root.
+    executor: AppId,
+    /// Their name, or the path of the unit.
+    name: Arc<str>,
+    /// Their executable, where a launcher starts them.
+    exe: Option<String>,
+}
+
 #[derive(Debug)]
 struct Application {
-    /// `None`: a root, of which no program is known.
+    /// As it is shown. `None`: a root, of which no program is known.
     name: Option<Arc<str>>,
+    /// What it runs, if that is known.
+    image: Image,
+    /// Whether each program that it starts is an application.
+    starts_any: bool,
+    /// Its number among those of its kind.
+    number: usize,
+    /// The process for which it was taken last.
+    taken_for: u32,
     /// The path of the unit that it is, or of a root the one that it is in.
     unit: Option<Arc<str>>,
     /// The user whose place it takes, if known.
@@ -125,16 +159,21 @@ impl Applications {
         roots: impl Iterator<Item = (Option<String>, Option<u32>)>,
     ) -> Applications {
         let root = |(app, (name, pid)): (u32, (Option<String>, Option<u32>))| {
-            let name = name.map(Into::into);
+            let exe = pid.and_then(|pid| image_of(proc, pid).1);
+            let image = name.map(|name| Image { name, exe });
             let unit = pid.and_then(|pid| unit_of(extent, proc, pid)).map(|unit| unit.path.into());
-            (AppId(app), Application { unit, ..Application::new(name, None, AppId(app)) })
+            let mut root = Application { unit, ..Application::new(None, None, AppId(app)) };
+            // What no process has started has nothing in common.
+            let is_of_others = image.is_some() && pid.is_none();
+            image.into_iter().for_each(|image| root.run(image, is_of_others || extent == Extent::Process));
+            (AppId(app), root)
         };
         let known: BTreeMap<AppId, Application> = (0..).zip(roots).map(root).collect();
         Applications {
             extent,
             next: AppId(known.len() as u32),
             known,
-            by_name: HashMap::new(),
+            by_kind: HashMap::new(),
             forgotten: Vec::new(),
             refused: 0,
             trusted: [0, nix::unistd::geteuid().as_raw()],
@@ -146,49 +185,113 @@ impl Applications {
         self.extent != Extent::Command
     }
 
-    /// Returns the application of process `pid` after `executor` has executed a program of this name there.
-    pub fn executed(&mut self, proc: &Proc, executor: AppId, name: &str, pid: u32, now: Instant) -> AppId {
+    /// Returns the application of a process after it has executed a program. It was one of `before`; `starter`
+    /// is the application of its parent.
+    pub fn executed(
+        &mut self,
+        proc: &Proc,
+        (before, starter): (AppId, AppId),
+        image: Image,
+        pid: u32,
+        now: Instant,
+    ) -> AppId {
+        if self.extent == Extent::Command || !self.known.contains_key(&before) {
+            return before;
+        }
         let unit = unit_of(self.extent, proc, pid);
+        let starter = if self.known.contains_key(&starter) { starter } else { before };
+        if let Some(app) = self.continued(unit.as_ref(), [before, starter], &image) {
+            return app;
+        }
         // A unit is the same one whatever has executed the program.
-        let executor = unit.as_ref().map_or(executor, |_| self.root(executor));
-        let Some(by) = self.known.get_mut(&executor).filter(|_| self.extent != Extent::Command) else {
-            return executor;
+        let executor = unit.as_ref().map_or(starter, |_| self.root(starter));
+        let by = &self.known[&executor];
+        let (root, of_executor, is_each_one) = (by.root, by.user, unit.is_none() && by.starts_any);
+        let kind = match &unit {
+            Some(unit) => Kind { executor, name: unit.path.as_str().into(), exe: None },
+            None => {
+                let exe = image.exe.clone().filter(|_| !is_each_one);
+                Kind { executor, name: image.name.as_str().into(), exe }
+            }
         };
-        if unit.is_none() && by.name.is_none() {
-            by.name = Some(name.into());
-        }
-        let is_the_same = match &unit {
-            Some(unit) => by.unit.as_deref() == Some(&unit.path),
-            None => by.name.as_deref() == Some(name),
-        };
-        if is_the_same {
-            return executor;
-        }
-        let (root, of_executor) = (by.root, by.user);
-        let key = Arc::<str>::from(unit.as_ref().map_or(name, |unit| &unit.path));
-        if let Some(&app) = self.by_name.get(&(executor, key.clone())) {
+        let of_kind = self.by_kind.get(&kind).cloned().unwrap_or_default();
+        let is_place = |app: &AppId| !is_each_one || *app == before || self.is_free(proc, *app);
+        if let Some(app) = of_kind.iter().copied().find(is_place) {
+            let every = self.extent == Extent::Process;
+            let known = self.known.get_mut(&app).expect("what is forgotten is of no kind");
+            (known.taken_for, known.ended) = (pid, None);
+            // A script may be called as the program that it executes in its own place.
+            is_each_one.then(|| known.run(image, every));
             return app;
         }
         let user = user_in(proc, pid).or(of_executor);
         if !self.has_place_for(user) {
             self.refused += 1;
-            return executor;
+            return of_kind.first().copied().unwrap_or(executor);
         }
         if self.known.len() >= APPLICATIONS_MAX {
             self.forget_one();
         }
         let app = self.next;
         self.next = AppId(app.0 + 1);
-        self.by_name.insert((executor, key.clone()), app);
-        let (name, unit) = match unit {
-            Some(unit) => (unit.name.into(), Some(key)),
-            None => (key, None),
-        };
+        let number = self.unused_number(&of_kind);
+        let name = unit.as_ref().map_or(&image.name, |unit| &unit.name);
+        let name: Arc<str> =
+            if number > 1 { format!("{name} #{number}").into() } else { name.as_str().into() };
         let program =
             ExecutedProgram { app, executed_by: executor, root, name: name.clone(), first: pid, since: now };
-        let application = Application { unit, user, ..Application::new(Some(name), Some(program), root) };
+        let unit = unit.map(|unit| unit.path.into());
+        let mut application = Application {
+            unit,
+            user,
+            number,
+            taken_for: pid,
+            ..Application::new(Some(name), Some(program), root)
+        };
+        if application.unit.is_none() {
+            application.run(image, self.extent == Extent::Process);
+        }
+        self.by_kind.entry(kind).or_default().push(app);
         self.known.insert(app, application);
         app
+    }
+
+    /// Returns which of these a program in this unit continues that the first one or the second one has started.
+    fn continued(&mut self, unit: Option<&Service>, apps: [AppId; 2], image: &Image) -> Option<AppId> {
+        for app in apps {
+            let every = self.extent == Extent::Process;
+            let known = self.known.get_mut(&app)?;
+            if let Some(unit) = unit {
+                if known.unit.as_deref() == Some(&unit.path) {
+                    return Some(app);
+                }
+            } else if known.name.is_none() {
+                known.run(image.clone(), every);
+                return Some(app);
+            } else if known.is_continued_by(image) {
+                // `timeout` may execute a shell.
+                let is_of_name = known.image.name == image.name;
+                is_of_name.then(|| known.run(image.clone(), every || known.starts_any));
+                return Some(app);
+            }
+        }
+        None
+    }
+
+    /// Returns the least number that none of these has.
+    fn unused_number(&self, apps: &[AppId]) -> usize {
+        let used: Vec<usize> = apps.iter().filter_map(|app| Some(self.known.get(app)?.number)).collect();
+        (1..).find(|number| !used.contains(number)).unwrap_or(1)
+    }
+
+    /// Returns whether a program may take the place of one that has ended.
+    fn is_free(&self, proc: &Proc, app: AppId) -> bool {
+        let is_over = |known: &Application| {
+            // A process for which it was taken may have no thread that is known yet.
+            known.threads == 0
+                && (known.ended.is_some() || !matches!(proc.task(known.taken_for), Ok(Some(_))))
+        };
+        self.known.get(&app).is_some_and(is_over)
     }
 
     /// Returns whether one more application of a user may live.
@@ -222,19 +325,28 @@ impl Applications {
         let (mut found, now) = (HashMap::new(), Instant::now());
         for (_, pid, parent, root) in processes {
             let creator = found.get(&parent).copied().or_else(|| known(parent)).unwrap_or(root);
-            found.insert(pid, self.seen(proc, creator, (pid, parent), now));
+            found.insert(pid, self.seen(proc, (creator, creator), (pid, parent), now));
         }
         Ok(found)
     }
 
-    /// Returns the application of a process that belonged to `app`, or was created by one that does, and may
-    /// have executed a program since.
-    pub fn seen(&mut self, proc: &Proc, app: AppId, (pid, parent): (u32, u32), now: Instant) -> AppId {
+    /// Returns the application of a process that was one of `before`, may have executed a program since, and
+    /// whose `parent` is one of `starter`.
+    pub fn seen(
+        &mut self,
+        proc: &Proc,
+        (before, starter): (AppId, AppId),
+        (pid, parent): (u32, u32),
+        now: Instant,
+    ) -> AppId {
         // What corewise is about to start has not executed anything yet.
-        if self.extent == Extent::Command || self.name(app).is_none() && proc.is_fork(pid, parent) {
-            return app;
+        if self.extent == Extent::Command || self.name(before).is_none() && proc.is_fork(pid, parent) {
+            return before;
         }
-        proc.program_name(pid).map_or(app, |name| self.executed(proc, app, &name, pid, now))
+        match image_of(proc, pid) {
+            (Some(name), exe) => self.executed(proc, (before, starter), Image { name, exe }, pid, now),
+            (None, _) => before,
+        }
     }
 
     /// Forgets the application that ended first, of those whose end was reported.
@@ -242,7 +354,10 @@ impl Applications {
         let over = self.known.iter().filter_map(|(app, known)| Some((known.over()?, *app)));
         let Some((_, app)) = over.min() else { return };
         self.known.remove(&app);
-        self.by_name.retain(|(executor, _), of| *of != app && *executor != app);
+        self.by_kind.retain(|kind, of| {
+            of.retain(|of| *of != app);
+            kind.executor != app && !of.is_empty()
+        });
         self.forgotten.push(app);
     }
 
@@ -251,9 +366,19 @@ impl Applications {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// Returns the name of its program, if it is known.
+    /// Returns what it is called, if that is known.
     pub fn name(&self, app: AppId) -> Option<&str> {
         self.known.get(&app)?.name.as_deref()
+    }
+
+    /// Returns whether what is executed in `executor` under this name is always one of `app`, and if so,
+    /// whether several may be at once. `None`: each time has to be looked at.
+    pub fn takes(&self, executor: AppId, app: AppId, name: &str) -> Option<bool> {
+        let (by, of) = (self.known.get(&executor)?, self.known.get(&app)?);
+        let is_started = of.program.as_ref().is_some_and(|program| program.executed_by == executor);
+        let is_itself = executor == app;
+        (of.image.name == name && of.unit.is_none() && (is_itself || is_started))
+            .then_some(is_itself || !by.starts_any)
     }
 
     /// Returns the root above an application.
@@ -291,13 +416,21 @@ impl Applications {
     pub fn note(&self) -> Option<String> {
         (self.refused > 0).then(|| {
             format!(
-                "{} times a program was counted with the one that executed it: there are at most \
-                 {APPLICATIONS_MAX} applications at once, and a user has at most as many as are left for \
-                 others",
+                "{} times a program was counted with another of its name, or with the one that executed it: \
+                 there are at most {APPLICATIONS_MAX} applications at once, and a user has at most as many as \
+                 are left for others",
                 self.refused
             )
         })
     }
+}
+
+/// Returns the name of a process's program and its executable, as far as they may be read.
+pub(super) fn image_of(proc: &Proc, pid: u32) -> (Option<String>, Option<String>) {
+    let exe = || proc.program(pid).ok().map(|exe| exe.to_string_lossy().into_owned());
+    let (before, name, after) = (exe(), proc.program_name(pid), exe());
+    // It may have executed another program in between.
+    if before == after { (name, after) } else { (proc.program_name(pid), after) }
 }
 
 /// Returns the service, container or desktop application that a process is in, if such are applications.
@@ -316,8 +449,41 @@ fn user_in(proc: &Proc, pid: u32) -> Option<u32> {
 
 impl Application {
     fn new(name: Option<Arc<str>>, program: Option<ExecutedProgram>, root: AppId) -> Application {
+        let (image, starts_any, number, taken_for) = (Image::default(), false, 1, 0);
         let (unit, user, threads, ended, is_end_reported) = (None, None, 0, None, false);
-        Application { name, unit, user, program, root, threads, ended, is_end_reported }
+        Application {
+            name,
+            image,
+            starts_any,
+            number,
+            taken_for,
+            unit,
+            user,
+            program,
+            root,
+            threads,
+            ended,
+            is_end_reported,
+        }
+    }
+
+    /// It runs this from now on.
+    fn run(&mut self, image: Image, starts_any: bool) {
+        self.name.get_or_insert_with(|| image.name.as_str().into());
+        self.starts_any = starts_any || image.starts_any();
+        self.image = image;
+    }
+
+    /// Returns whether it has started a program of its own, and not another one.
+    fn is_continued_by(&self, image: &Image) -> bool {
+        let of_name = self.image.name == image.name;
+        let (known, exe) = (self.image.exe.as_ref(), image.exe.as_ref());
+        let has_other_exe = known.zip(exe).is_some_and(|(known, exe)| known != exe);
+        let is_of_exe = known.is_some() && known == exe;
+        match self.starts_any {
+            true => of_name && !has_other_exe,
+            false => of_name || (is_of_exe && image.is_nameless()),
+        }
     }
 
     /// Returns when it ended, if it may be forgotten since: the end was reported, and it is no root.
@@ -327,167 +493,5 @@ impl Application {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    fn below_one_command() -> Applications {
-        let mut applications = Applications::new(Extent::Program, &Proc::own(), [(None, None)].into_iter());
-        assert_eq!(
-            applications.executed(&Proc::own(), AppId(0), "job.sh", 1, Instant::now()),
-            AppId(0),
-            "the command"
-        );
-        applications
-    }
-
-    #[test]
-    fn what_one_application_executes_under_one_name_is_one_application() {
-        let mut applications = below_one_command();
-        let (proc, now) = (Proc::own(), Instant::now());
-        let mut executed =
-            |by: u32, name: &str, pid| applications.executed(&proc, AppId(by), name, pid, now).0;
-        assert_eq!(executed(0, "single", 10), 1);
-        assert_eq!(executed(0, "parallel", 11), 2);
-        assert_eq!(executed(0, "single", 12), 1);
-        assert_eq!(executed(1, "parallel", 13), 3, "another one executes it");
-        assert_eq!(executed(2, "parallel", 14), 2, "it executes itself");
-        let named: Vec<_> =
-            applications.report().into_iter().map(|p| (p.name, p.executed_by.0, p.first)).collect();
-        assert_eq!(named, [("single".into(), 0, 10), ("parallel".into(), 0, 11), ("parallel".into(), 1, 13)]);
-    }
-
-    #[test]
-    fn everything_below_a_command_is_one_application_if_wanted() {
-        let mut applications =
-            Applications::new(Extent::Command, &Proc::own(), [(None, None), (None, None)].into_iter());
-        assert_eq!(applications.executed(&Proc::own(), AppId(1), "c", 1, Instant::now()), AppId(1));
-        assert_eq!(applications.ids().collect::<Vec<_>>(), [AppId(0), AppId(1)]);
-    }
-
-    #[test]
-    fn an_endless_row_of_programs_is_known_in_bounded_room() {
-        let (mut applications, now) = (below_one_command(), Instant::now());
-        applications.enter(AppId(0));
-        let mut forgotten = Vec::new();
-        for number in 0..10_000u32 {
-            let app = applications.executed(&Proc::own(), AppId(0), &format!("test {number}"), number, now);
-            assert_eq!(app, AppId(number + 1));
-            applications.enter(app);
-            applications.leave(app, now);
-            applications.report();
-            forgotten.extend(applications.take_forgotten());
-        }
-        assert_eq!((applications.ids().count(), applications.note()), (APPLICATIONS_MAX, None));
-        assert_eq!(forgotten.len(), 10_001 - APPLICATIONS_MAX);
-        assert!(
-            applications.ids().all(|app| !forgotten.contains(&app)) && applications.name(AppId(0)).is_some()
-        );
-    }
-
-    #[test]
-    fn what_lives_is_not_forgotten_for_others() {
-        let (mut applications, now) = (below_one_command(), Instant::now());
-        // The user of none of these processes is known: it is that of the command.
-        let nobody = Proc::at("/nowhere");
-        applications.trusted = [0, 7];
-        applications.known.get_mut(&AppId(0)).unwrap().user = Some(7);
-        for number in 1..APPLICATIONS_MAX as u32 {
-            let app = applications.executed(&nobody, AppId(0), &format!("test {number}"), number, now);
-            applications.enter(app);
-        }
-        assert_eq!(applications.executed(&nobody, AppId(0), "one more", 9, now), AppId(0));
-        assert!(applications.note().is_some());
-        applications.leave(AppId(7), now);
-        assert_eq!(
-            applications.executed(&nobody, AppId(0), "one more", 9, now),
-            AppId(0),
-            "its end is not reported yet"
-        );
-        applications.report();
-        assert_eq!(
-            applications.executed(&nobody, AppId(0), "one more", 9, now),
-            AppId(APPLICATIONS_MAX as u32)
-        );
-        assert_eq!(applications.take_forgotten(), [AppId(7)]);
-        assert_eq!(applications.executed(&nobody, AppId(0), "test 8", 9, now), AppId(8));
-    }
-
-    /// A process of `/proc` in `root`.
-    fn process(root: &Path, pid: u32, group: &str) {
-        let folder = root.join(pid.to_string());
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("cgroup"), format!("0::{group}\n")).unwrap();
-        std::fs::write(folder.join("cmdline"), "systemd\0").unwrap();
-    }
-
-    #[test]
-    fn no_user_takes_the_places_of_all_others() {
-        let root = tempfile::tempdir().unwrap();
-        for user in [7, 8] {
-            process(root.path(), user, &format!("/user.slice/user-{user}.slice/session-1.scope"));
-        }
-        process(root.path(), 9, "/system.slice/x.service");
-        let (mut applications, now) = (below_one_command(), Instant::now());
-        let proc = Proc::at(root.path());
-        let living = |applications: &mut Applications, pid: u32, most: u32| {
-            let executed = (0..most).map(|number| {
-                let app = applications.executed(&proc, AppId(0), &format!("{pid} {number}"), pid, now);
-                applications.enter(app);
-                app
-            });
-            let apps: Vec<AppId> = executed.filter(|app| *app != AppId(0)).collect();
-            apps
-        };
-        let first = living(&mut applications, 7, 300);
-        assert_eq!(first.len(), APPLICATIONS_MAX / 2);
-        assert_eq!(living(&mut applications, 8, 300).len(), APPLICATIONS_MAX / 4);
-        let left = APPLICATIONS_MAX / 4 - 1;
-        assert_eq!(living(&mut applications, 9, 300).len(), left, "the daemon's own user, and root");
-        assert!(applications.note().is_some());
-        // What has ended is forgotten for others.
-        first.iter().for_each(|app| applications.leave(*app, now));
-        applications.report();
-        assert_eq!(living(&mut applications, 10, 10).len(), 10);
-    }
-
-    #[test]
-    fn two_units_of_one_name_are_two_applications() {
-        let root = tempfile::tempdir().unwrap();
-        process(root.path(), 7, "/system.slice/db.service");
-        process(root.path(), 8, "/user.slice/user-7.slice/user@7.service/app.slice/db.service");
-        let proc = Proc::at(root.path());
-        let mut applications = Applications::new(Extent::Unit, &proc, [(None, None)].into_iter());
-        let now = Instant::now();
-        let apps = [7, 8, 7].map(|pid| applications.executed(&proc, AppId(0), "db", pid, now).0);
-        assert_eq!(apps, [1, 2, 1]);
-        let names = [1, 2].map(|app| applications.name(AppId(app)).unwrap().to_owned());
-        assert_eq!(names, ["db.service", "db.service"]);
-    }
-
-    #[test]
-    fn a_service_is_one_application_and_in_a_session_each_program_is() {
-        let root = tempfile::tempdir().unwrap();
-        let process = |pid: u32, group: &str| process(root.path(), pid, group);
-        process(1, "/init.scope");
-        process(7, "/system.slice/ci.service");
-        process(8, "/system.slice/ci.service/job");
-        process(9, "/system.slice/web.service");
-        process(10, "/user.slice/user-7.slice/session-2.scope");
-        process(11, "/docker/none");
-        let proc = Proc::at(root.path());
-        let roots = [1, 9].map(|pid| (proc.program_name(pid), Some(pid)));
-        let mut applications = Applications::new(Extent::Unit, &proc, roots.into_iter());
-        let now = Instant::now();
-        let mut executed =
-            |by: u32, name: &str, pid| applications.executed(&proc, AppId(by), name, pid, now).0;
-        assert_eq!(executed(0, "sh", 7), 2);
-        assert_eq!((executed(2, "make", 7), executed(2, "cc", 8)), (2, 2), "whatever runs there");
-        assert_eq!(executed(0, "sh", 8), 2, "whatever has executed it");
-        assert_eq!((executed(0, "sh", 9), executed(1, "cc", 9)), (3, 1), "a root is its own unit");
-        assert_eq!((executed(0, "sh", 10), executed(4, "make", 10)), (4, 5));
-        assert_eq!((executed(2, "sh", 10), executed(0, "cc", 11)), (6, 7), "it has left the service");
-        let names: Vec<_> = applications.report().into_iter().map(|p| p.name.to_string()).collect();
-        assert_eq!(names, ["ci.service", "web.service", "sh", "make", "sh", "cc"]);
-    }
-}
+#[path = "applications_tests.rs"]
+mod tests;

@@ -40,8 +40,10 @@ pub(super) struct RawApp {
     unwatched: u32,
     into: u32,
     pub threads: u32,
+    lent: u32,
     pub executor: u32,
     pub tgid: u32,
+    pub parent: u32,
     pub path: [u8; PATH_BYTES],
 }
 
@@ -188,8 +190,10 @@ impl Apps {
             unwatched,
             into: index,
             threads: 0,
+            lent: 0,
             executor: index,
             tgid: u32::MAX,
+            parent: 0,
             path: [0; PATH_BYTES],
         };
         // SAFETY: the address is within the mapping, and the kernel does not use the entry yet.
@@ -228,6 +232,13 @@ impl Apps {
     pub fn redirect(&mut self, index: u32, into: u32) {
         // SAFETY: the address is within the mapping; the kernel only reads this word.
         unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.place(index)).into)) }.store(into, Ordering::SeqCst);
+    }
+
+    /// Takes note that so many more entries are redirected to this one, in which threads live.
+    pub fn lend(&mut self, index: u32, more: i32) {
+        // SAFETY: the address is within the mapping; the kernel only reads this word, but when it takes the entry.
+        let lent = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.place(index)).lent)) };
+        lent.store(lent.load(Ordering::SeqCst).saturating_add_signed(more), Ordering::SeqCst);
     }
 
     /// Carries the runnable threads of an entry over to the one in which they are counted from now on, and

@@ -270,7 +270,7 @@ impl Bpf {
         if self.known.get(&thread.tid).is_some_and(|known| known.facts.generation == generation) {
             return;
         }
-        let app = self.entries.app_of(thread);
+        let app = self.app_of(thread);
         self.entries.enter(thread.app);
         self.known.insert(thread.tid, Known::new(thread, app, self.listings));
         self.news.appeared.push(NewThread {
@@ -280,6 +280,10 @@ impl Bpf {
             generation,
             created: instant_of(generation),
         });
+    }
+
+    fn app_of(&mut self, thread: &RawThread) -> AppId {
+        self.entries.app_of(thread, |pid| self.known.get(&pid).map(|known| known.facts.app))
     }
 
     /// Takes in the values of a thread at `now`. An ended thread is forgotten, except for its last values.
@@ -294,7 +298,8 @@ impl Bpf {
             self.news.renamed.push((known.facts.id(), known.facts.name.clone()));
         }
         if known.entry != thread.app {
-            let app = self.entries.app_of(thread);
+            let app = self.app_of(thread);
+            let known = self.known.get_mut(&thread.tid).expect("it was met");
             self.entries.enter(thread.app);
             self.entries.leave(known.entry, known.runnable_here_ns());
             known.enter(thread.app, app);

@@ -4,9 +4,10 @@
 //! its command line is read and its application found ([`Applications`]). The first entry of an application
 //! stays its main one; the threads of all others are counted there from then on, and these others go back to
 //! the kernel when their threads have ended. A program whose application follows from its path needs no entry
-//! the next time: that holds unless its name depends on its arguments.
+//! the next time: that holds unless its name depends on its arguments. Of those that a shell starts, the kernel
+//! takes an application in which nobody is; if there is none, the program gets an entry, and may be one more.
 
-use super::applications::{Applications, ExecutedProgram};
+use super::applications::{Applications, ExecutedProgram, image_of};
 use super::apps::{APPS_MAX, Apps, General, PATH_BYTES, RawApp, RawGeneral};
 use super::known::RawThread;
 use super::unwatched::Estimated;
@@ -15,7 +16,7 @@ use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
-use corewise_core::program;
+use corewise_core::program::{self, Image};
 use corewise_sys::proc::Proc;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 use std::collections::{BTreeMap, HashMap};
@@ -35,6 +36,18 @@ struct RawProgram {
     path: [u8; PATH_BYTES],
 }
 
+/// `PLACES_MAX` of `programs.h`.
+const PLACES_MAX: usize = 16;
+
+/// `struct places` of `programs.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RawPlaces {
+    shared: u32,
+    count: u32,
+    entries: [u32; PLACES_MAX],
+}
+
 /// The entries in use; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Entries {
@@ -46,8 +59,8 @@ pub(super) struct Entries {
     applications: Applications,
     entries: HashMap<u32, Entry>,
     counted: BTreeMap<AppId, Counted>,
-    /// Programs in the kernel's list, each with the application that executes it, and its own.
-    listed: Vec<(RawProgram, AppId, AppId)>,
+    /// Programs in the kernel's list, each with the application that executes it, and its own ones.
+    listed: Vec<(RawProgram, AppId, Vec<AppId>)>,
     /// Entries that are to be given back, and from when on that is possible.
     leaving: Vec<(u32, Instant)>,
     is_unwatched: bool,
@@ -88,7 +101,7 @@ impl Entries {
             apps: Apps::map(&map("apps", size_of::<RawApp>())?).map_err(DiscoveryError::bpf)?,
             general: General::map(&map("general", size_of::<RawGeneral>())?).map_err(DiscoveryError::bpf)?,
             free: map("free_apps", size_of::<u32>())?,
-            programs: map("programs", size_of::<u32>())?,
+            programs: map("programs", size_of::<RawPlaces>())?,
             applications: Applications::new(options.extent, &options.proc, options.named_roots()),
             entries: HashMap::new(),
             counted: BTreeMap::new(),
@@ -133,8 +146,8 @@ impl Entries {
         self.entries.insert(index, Entry { app, threads: 0 });
     }
 
-    /// Returns the application of a thread.
-    pub fn app_of(&mut self, thread: &RawThread) -> AppId {
+    /// Returns the application of a thread. `known` returns those of processes.
+    pub fn app_of(&mut self, thread: &RawThread, known: impl Fn(u32) -> Option<AppId>) -> AppId {
         if let Some(entry) = self.entries.get(&thread.app) {
             return entry.app;
         }
@@ -142,8 +155,13 @@ impl Entries {
         let executor = self.entries.get(&raw.executor).map_or(AppId(0), |entry| entry.app);
         let path = text_of(&raw.path);
         let file = path.rsplit('/').next().filter(|file| !file.is_empty()).map(str::to_owned);
-        let name = self.proc.program_name(raw.tgid).or(file.clone()).unwrap_or_else(|| text_of(&thread.comm));
-        let app = self.executed(executor, &name, raw.tgid, instant_of(raw.start));
+        let (name, exe) = image_of(&self.proc, raw.tgid);
+        let name = name.or(file.clone()).unwrap_or_else(|| text_of(&thread.comm));
+        let exe = exe.or(file.is_some().then(|| path.clone()));
+        let (image, starter) = (Image { name: name.clone(), exe }, known(raw.parent).unwrap_or(executor));
+        let since = instant_of(raw.start);
+        let app = self.applications.executed(&self.proc, (executor, starter), image, raw.tgid, since);
+        self.forget();
         match self.counted.get(&app) {
             None => self.begin(thread.app, app),
             Some(counted) => {
@@ -154,41 +172,49 @@ impl Entries {
             }
         }
         let is_known_by_path = file.as_ref() == Some(&name) && path.len() < PATH_BYTES - 1;
-        let has_name = self.applications.name(app) == Some(&name);
-        if is_known_by_path && has_name && !program::depends_on_arguments(&name) {
-            self.list(RawProgram { executor: raw.executor, path: raw.path }, executor, app);
+        let is_shared = self.applications.takes(executor, app, &name);
+        if let Some(shared) = is_shared.filter(|_| is_known_by_path && !program::depends_on_arguments(&name))
+        {
+            self.list(RawProgram { executor: raw.executor, path: raw.path }, (executor, app), shared);
         }
-        app
-    }
-
-    /// Returns the application after a program was executed.
-    fn executed(&mut self, executor: AppId, name: &str, pid: u32, now: Instant) -> AppId {
-        let app = self.applications.executed(&self.proc, executor, name, pid, now);
-        self.forget();
         app
     }
 
     /// Drops what is counted of applications that are forgotten.
     fn forget(&mut self) {
         for forgotten in self.applications.take_forgotten() {
-            let of_it = |by: AppId, of: AppId| by == forgotten || of == forgotten;
-            for (program, ..) in self.listed.iter().filter(|(_, by, of)| of_it(*by, *of)) {
+            let of_it = |by: AppId, of: &[AppId]| by == forgotten || of.contains(&forgotten);
+            for (program, ..) in self.listed.iter().filter(|(_, by, of)| of_it(*by, of)) {
                 // What is not there any more need not be deleted.
                 let _ = self.programs.delete(bytes_of(program));
             }
-            self.listed.retain(|(_, by, of)| !of_it(*by, *of));
+            self.listed.retain(|(_, by, of)| !of_it(*by, of));
             let counted = self.counted.remove(&forgotten);
             self.leaving.extend(counted.map(|counted| (counted.main, Instant::now() + RESTS)));
         }
     }
 
-    /// Lets the kernel count a program in the main entry of its application whenever it is executed.
-    fn list(&mut self, program: RawProgram, executor: AppId, app: AppId) {
-        let (Some(by), Some(of)) = (self.counted.get(&executor), self.counted.get(&app)) else { return };
+    /// Lets the kernel count a program in the main entry of an application whenever it is executed and, unless
+    /// that is `shared`, nobody is there.
+    fn list(&mut self, program: RawProgram, (executor, app): (AppId, AppId), shared: bool) {
+        let Some(by) = self.counted.get(&executor) else { return };
         let program = RawProgram { executor: by.main, ..program };
+        let index = self.listed.iter().position(|(listed, ..)| *listed == program).unwrap_or_else(|| {
+            self.listed.push((program, executor, Vec::new()));
+            self.listed.len() - 1
+        });
+        let apps = &mut self.listed[index].2;
+        if apps.len() < PLACES_MAX && !apps.contains(&app) {
+            apps.push(app);
+        }
+        let mut places = RawPlaces { shared: shared.into(), count: 0, entries: [0; PLACES_MAX] };
+        for counted in self.listed[index].2.iter().filter_map(|app| self.counted.get(app)) {
+            places.entries[places.count as usize] = counted.main;
+            places.count += 1;
+        }
         // Without room it gets an entry each time.
-        if self.programs.update(bytes_of(&program), &of.main.to_ne_bytes(), MapFlags::ANY).is_ok() {
-            self.listed.push((program, executor, app));
+        if self.programs.update(bytes_of(&program), bytes_of(&places), MapFlags::ANY).is_err() {
+            self.listed.remove(index);
         }
     }
 
@@ -219,9 +245,12 @@ impl Entries {
 
     /// Takes note that a known thread carries an entry from now on.
     pub fn enter(&mut self, index: u32) {
-        if let Some(entry) = self.entries.get_mut(&index) {
-            entry.threads += 1;
-            self.applications.enter(entry.app);
+        let Some(entry) = self.entries.get_mut(&index) else { return };
+        entry.threads += 1;
+        self.applications.enter(entry.app);
+        let main = self.counted.get(&entry.app).map(|counted| counted.main);
+        if let Some(main) = main.filter(|main| entry.threads == 1 && *main != index) {
+            self.apps.lend(main, 1);
         }
     }
 
@@ -235,6 +264,9 @@ impl Entries {
         counted.into_iter().for_each(|counted| counted.left_ns += runnable_ns);
         if entry.threads == 0 && !is_main {
             self.leaving.push((index, Instant::now()));
+            if let Some(main) = self.counted.get(&self.entries[&index].app).map(|counted| counted.main) {
+                self.apps.lend(main, -1);
+            }
         }
     }
 
@@ -435,8 +467,13 @@ pub(super) fn instant_of(monotonic: u64) -> Instant {
     now.checked_sub(age).unwrap_or(now)
 }
 
-/// Returns the bytes of a key.
-fn bytes_of(program: &RawProgram) -> &[u8] {
-    // SAFETY: the structure is `repr(C)` and has no padding; every byte of it is initialised.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(program).cast(), size_of::<RawProgram>()) }
+/// A key or a value of the kernel.
+trait Plain {}
+
+impl Plain for RawProgram {}
+impl Plain for RawPlaces {}
+
+fn bytes_of<Value: Plain>(value: &Value) -> &[u8] {
+    // SAFETY: the structures are `repr(C)` and have no padding; every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<Value>()) }
 }

@@ -10,6 +10,7 @@ pub mod attach;
 pub mod bpf;
 pub mod continued;
 mod entries;
+mod estimate;
 pub mod followed;
 mod groups;
 pub mod heirs;

@@ -31,6 +31,7 @@
 //! the wait ends. Kernels without `schedstat` provide only the ticks of `stat` and no waiting times.
 
 use super::applications::{Applications, ExecutedProgram};
+use super::estimate::estimate;
 use super::groups::Groups;
 use super::others::Others;
 use super::{
@@ -205,13 +206,14 @@ impl Poll {
     fn poll(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
         let created = self.proc.last_created();
         let stale = self.listed_at.is_none_or(|at| now.duration_since(at) >= LISTED_WITHIN);
-        let (mut appeared, unsettled) = (Vec::new(), std::mem::take(&mut self.unsettled));
+        let mut appeared = Vec::new();
         if stale || created.is_none() || created != self.last_created {
             appeared = self.list(now)?;
             self.last_created = created;
             self.listed_at = Some(now);
+        } else {
+            self.settle_all(now)?;
         }
-        unsettled.into_iter().try_for_each(|pid| self.settle(pid, now))?;
         let ended_before = self.ended.len();
         self.sample(now)?;
         let changed = !appeared.is_empty() || self.ended.len() != ended_before;
@@ -230,6 +232,8 @@ impl Poll {
     /// Finds processes and threads that are new since the last listing.
     fn list(&mut self, now: Instant) -> Result<Vec<NewThread>, DiscoveryError> {
         let processes = self.proc.processes()?;
+        // What started one of these has executed its own program by now.
+        self.settle_all(now)?;
         let unlisted: Vec<u32> = processes.iter().copied().filter(|pid| !self.listed.contains(pid)).collect();
         let parent_of = |pid: u32| {
             let root = self.roots.iter().position(|root| *root == Root::ChildrenOf(pid))?;
@@ -276,11 +280,17 @@ impl Poll {
         Ok(appeared)
     }
 
+    /// Finds out what processes have executed that were new at the last poll.
+    fn settle_all(&mut self, now: Instant) -> Result<(), DiscoveryError> {
+        std::mem::take(&mut self.unsettled).into_iter().try_for_each(|pid| self.settle(pid, now))
+    }
+
     /// Finds out whether a process has executed a program, and moves it to the application of that.
     fn settle(&mut self, pid: u32, now: Instant) -> Result<(), DiscoveryError> {
         let Some(&before) = self.members.get(&pid) else { return Ok(()) };
         let Some(stat) = self.proc.stat(pid, pid)? else { return Ok(()) };
-        let app = self.applications.seen(&self.proc, before, (pid, stat.parent), now);
+        let starter = self.members.get(&stat.parent).copied().unwrap_or(before);
+        let app = self.applications.seen(&self.proc, (before, starter), (pid, stat.parent), now);
         if app == before {
             return Ok(());
         }
@@ -500,32 +510,6 @@ impl Thread {
         }
         usize::from(matches!(self.file.take(), Some(SchedstatFile::Open(_))))
     }
-}
-
-/// Estimates how long at least one and how long exactly one thread was runnable in an interval, from the
-/// runnable time of each thread and the number of runnable threads at the end.
-///
-/// The state at the end stands for the whole interval, which is correct on average. Certain bounds from the
-/// times correct it: at least one thread was runnable for as long as the busiest was (`first`) and for no
-/// longer than all together (`sum`). Of the active time, at least `2·active - sum` had exactly one, since the
-/// rest had two or more; and the busiest two overlapped for at least `first + second - elapsed`.
-fn estimate(runnable_ns: &[u64], runnable_now: u32, elapsed_ns: u64) -> (u64, u64) {
-    let (mut first, mut second, mut sum) = (0, 0, 0u64);
-    for &ns in runnable_ns {
-        let ns = ns.min(elapsed_ns);
-        sum += ns;
-        if ns > first {
-            (first, second) = (ns, first);
-        } else {
-            second = second.max(ns);
-        }
-    }
-    let seen_active = if runnable_now > 0 { elapsed_ns } else { 0 };
-    let active = seen_active.clamp(first, sum.min(elapsed_ns));
-    let least = (2 * active).saturating_sub(sum);
-    let most = active - (first + second).saturating_sub(elapsed_ns);
-    let seen_sequential = if runnable_now == 1 { active } else { 0 };
-    (active, seen_sequential.clamp(least.min(most), most))
 }
 
 impl Discovery for Poll {

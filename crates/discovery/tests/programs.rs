@@ -3,6 +3,9 @@
 //! The programs are this test binary itself under other names (links to it), started by a shell. What they do
 //! is in the environment (see [`scenario`]). Without the privilege for BPF only polling is tested.
 
+#[path = "programs/launchers.rs"]
+mod launchers;
+
 use corewise_core::ids::AppId;
 use corewise_core::observe::RunnableThreads;
 use corewise_discovery as discovery;
@@ -61,7 +64,7 @@ impl Live {
     /// Starts `script`, in which `$single` and `$parallel` are programs; `None` where BPF is not permitted.
     fn start(script: &str, choice: Choice, extent: Extent) -> Option<Live> {
         let links = tempfile::tempdir().unwrap();
-        for name in ["single", "parallel"] {
+        for name in ["single", "parallel", "sim"] {
             symlink(std::env::current_exe().unwrap(), links.path().join(name)).unwrap();
         }
         let program = |name: &str| format!("{} --exact scenario", links.path().join(name).display());
@@ -70,7 +73,7 @@ impl Live {
         let supervisor = Command::new("sh")
             .args(["-c", "read go; sh \"$0\"; :"])
             .arg(links.path().join("job.sh"))
-            .envs([("single", program("single")), ("parallel", program("parallel"))])
+            .envs(["single", "parallel", "sim"].map(|name| (name, program(name))))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -212,16 +215,16 @@ fn two_programs_of_a_script_are_two_applications_with_their_own_parallelism() {
 }
 
 #[test]
-fn copies_of_a_program_that_one_shell_starts_are_one_application() {
+fn copies_of_a_program_that_one_shell_starts_are_applications_of_their_own() {
     let script = format!("export {BURN}='1 300'; $parallel & $parallel & env X=1 $parallel & wait");
     with_both(&script, |live| {
         live.until("all three have burnt", |live| {
             let burnt = live.programs.iter().map(|program| live.burnt(program.app)).sum::<Duration>();
             burnt >= Duration::from_millis(900) && live.is_at_rest()
         });
-        let parallel = live.app("parallel");
-        assert_eq!((live.processes(AppId(0)), live.processes(parallel)), (1, 3), "{:#?}", live.threads);
-        assert!(live.programs.len() == 1, "{:#?}", live.programs);
+        let apps: Vec<_> = ["parallel", "parallel #2", "parallel #3"].map(|name| live.app(name)).into();
+        assert_eq!(live.processes(AppId(0)), 1, "{:#?}", live.threads);
+        assert!(apps.iter().all(|app| live.processes(*app) == 1), "{:#?}", live.threads);
         live.assert_no_count_is_left();
     });
 }
@@ -234,6 +237,21 @@ fn everything_below_a_command_is_one_application_if_that_is_wanted() {
             live.threads.iter().filter(|thread| thread.tid == thread.pid).count() == 3 && live.is_at_rest()
         });
         assert_eq!((live.processes(AppId(0)), live.programs.len()), (3, 0));
+    });
+}
+
+#[test]
+fn a_row_of_short_programs_is_as_many_applications_as_run_at_once() {
+    let script = format!("export {BURN}='1 0'; seq 400 | xargs -P3 -n1 $single; exec sleep 60");
+    with(&[Choice::Bpf], Extent::Program, &script, |live| {
+        live.until("all have ended", |live| {
+            live.ended.len() >= 1200 && live.threads.iter().any(|thread| &*thread.name == "sleep")
+        });
+        live.assert_no_count_is_left();
+        let of_row = live.programs.iter().filter(|program| program.name.starts_with("single"));
+        // Some more begin before the first ones are known.
+        assert!((2..=16).contains(&of_row.count()), "{:#?}", live.programs);
+        assert!(live.source.notes().is_empty(), "{:?}", live.source.notes());
     });
 }
 

@@ -187,7 +187,7 @@ impl Reader {
                 "guard" => self.daemon.guard = self.word(key, value, "on|off", on_or_off),
                 "waits" => self.daemon.waits = self.waits(key, value),
                 "applications" => {
-                    self.daemon.applications = self.word(key, value, "unit|program", applications);
+                    self.daemon.applications = self.word(key, value, "unit|program|process", applications);
                 }
                 "power-saver" => {
                     self.daemon.power_saver = self.word(key, value, "leave-alone|ignore", power_saver);
@@ -435,7 +435,11 @@ fn on_or_off(word: &str) -> Option<bool> {
 }
 
 fn applications(word: &str) -> Option<Applications> {
-    let known = [("unit", Applications::Unit), ("program", Applications::Program)];
+    let known = [
+        ("unit", Applications::Unit),
+        ("program", Applications::Program),
+        ("process", Applications::Process),
+    ];
     known.into_iter().find_map(|(known, applications)| (known == word).then_some(applications))
 }
 

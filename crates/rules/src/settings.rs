@@ -77,8 +77,10 @@ pub enum Applications {
     /// A service, a container or a desktop application; elsewhere each program that is executed.
     #[default]
     Unit,
-    /// Each program that is executed.
+    /// Each program that is executed; the parts that a launcher starts are one.
     Program,
+    /// Each process that executes a program.
+    Process,
 }
 
 /// Which programs a daemon watches.

@@ -127,6 +127,7 @@ impl Daemon {
         let extent = match wanted.applications.unwrap_or_default() {
             Applications::Unit => Extent::Unit,
             Applications::Program => Extent::Program,
+            Applications::Process => Extent::Process,
         };
         let config = self.config(treatments.rules());
         let (name, interval) = (policy.name().to_owned(), config.interval);

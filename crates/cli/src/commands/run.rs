@@ -68,10 +68,10 @@ pub struct Run {
     targets: Targets,
     /// What counts as an application, with a parallelism of its own
     ///
-    /// Each program that is executed (those of one name that one program executes are one), each service,
-    /// container or desktop application as a whole (and elsewhere each program), or everything below the
-    /// command, process or control group together
-    #[arg(long, value_name = "program|unit|command", default_value = "program")]
+    /// Each program that a shell or a job runner starts (the parts of one that another program starts are one),
+    /// each process that executes a program, each service, container or desktop application as a whole (and
+    /// elsewhere each program), or everything below the command, process or control group together
+    #[arg(long, value_name = "program|process|unit|command", default_value = "program")]
     applications: Extent,
     /// Detach from the processes after this time
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "targets")]

@@ -48,6 +48,39 @@ fn two_programs_of_a_script_are_applications_with_their_own_parallelism() {
     each_program_has_its_own_parallelism("bpf");
 }
 
+/// The names and classes of the applications of a script that starts one executable twice at once: with one
+/// thread, and with three.
+fn copies(arguments: &[&str]) -> Vec<(String, String)> {
+    let directory = tempfile::tempdir().unwrap();
+    symlink(burn(), directory.path().join("sim")).unwrap();
+    let report = directory.path().join("report.json");
+    let script = "$0/sim 0.5 int & $0/sim 1 3*int & wait";
+    let mut command = corewise();
+    command.args(["run", "-q", "--interval", "100ms", "--report"]).arg(&report).args(arguments);
+    command.args(["--", "sh", "-c", script]).arg(directory.path()).stdout(Stdio::null());
+    assert!(command.status().unwrap().success());
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let text = |app: &Value, key: &str| app[key].as_str().unwrap_or_default().to_owned();
+    let of = report["applications"].as_array().unwrap().iter();
+    let mut of: Vec<_> = of.map(|app| (text(app, "name"), text(app, "parallelism_class"))).collect();
+    of.retain(|(name, _)| name.starts_with("sim"));
+    of.sort_by_key(|(_, class)| class.clone());
+    of
+}
+
+#[test]
+fn copies_of_one_executable_that_a_shell_starts_are_applications_with_their_own_parallelism() {
+    let check = |source: &str| {
+        let of = copies(&["--discovery", source]);
+        let classes: Vec<_> = of.iter().map(|(_, class)| class.as_str()).collect();
+        assert_eq!(classes, ["HP", "ST"], "{of:?}");
+        assert_ne!(of[0].0, of[1].0);
+    };
+    check("poll");
+    needs!(Root);
+    check("bpf");
+}
+
 #[test]
 fn everything_below_a_command_is_one_application_on_request() {
     let applications = applications(&["--applications", "command"]);
