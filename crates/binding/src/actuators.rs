@@ -127,6 +127,11 @@ impl Actuators {
         self.masks.give_back_to(starts);
     }
 
+    /// A process runs another program than the last one with its ID.
+    pub fn note_program(&mut self, pid: u32) {
+        self.masks.note_program(pid);
+    }
+
     /// Registers processes that have started others: they are not bound (any more).
     pub fn note_starters(&mut self, processes: &[u32]) {
         self.masks.note_starters(processes);

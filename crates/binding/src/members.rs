@@ -36,7 +36,7 @@ pub fn living(members: &HashMap<u32, u64>) -> Vec<u32> {
     let mut by_parentage = ByParentage::new(members);
     let pids = by_parentage.proc.processes().unwrap_or_default();
     let lives =
-        |pid: &u32| Proc::own().task(*pid).is_ok_and(|stat| stat.is_some_and(|stat| !stat.has_ended()));
+        |pid: &u32| Proc::own().process(*pid).is_ok_and(|stat| stat.is_some_and(|stat| !stat.has_ended()));
     let belongs = |pid: &u32| matches!(by_parentage.belongs(*pid), Ok(Some(true)));
     pids.into_iter().filter(lives).filter(belongs).collect()
 }
@@ -72,7 +72,7 @@ impl<'a> ByParentage<'a> {
             if let Some(&known) = self.known.get(&above) {
                 break known;
             }
-            let stat = match self.proc.task(above) {
+            let stat = match self.proc.process(above) {
                 Ok(Some(stat)) => stat,
                 Ok(None) => return Ok(None),
                 // Hidden, as another user's process: it is not ours, except for programs with another user's

@@ -23,14 +23,18 @@ pub fn set(_: &ActToken, tid: u32, policy: i32) -> Result<(), Errno> {
     set_with_priority(tid, policy, 0)
 }
 
-/// Gives those threads of a process that have one policy another. Threads come and go meanwhile. An error
-/// means that some may still have the policy.
+/// Gives those threads of a process that have one policy another. Threads come and go meanwhile. What the kernel
+/// runs in its name becomes normal again, as it inherits policies, but gets no other. An error means that some
+/// may still have the policy.
 pub fn change(token: &ActToken, process: Task, from: i32, to: i32) -> io::Result<()> {
     if Task::of(process.id)? != Some(process) {
         return Ok(());
     }
     let threads = Proc::own().threads(process.id)?.unwrap_or_default();
-    let with_policy = threads.into_iter().filter(|tid| of(*tid) == Ok(from));
+    let is_kernels =
+        |tid| matches!(Proc::own().stat(process.id, tid), Ok(Some(stat)) if stat.is_kernel_thread());
+    let threads = threads.into_iter().filter(|tid| of(*tid) == Ok(from));
+    let with_policy = threads.filter(|tid| to == NORMAL || !is_kernels(*tid));
     let refused =
         with_policy.filter_map(|tid| set(token, tid, to).err().filter(|errno| *errno != Errno::ESRCH));
     // Each is changed that can be.

@@ -94,7 +94,7 @@ impl Word {
     /// Returns the word at an address of a process, with what stands there now. `library` is an address in
     /// the code of the library that it belongs to. `None` if it cannot be read, or its place not be known.
     pub fn found(process: u32, memory: &Memory, address: u64, width: usize, library: u64) -> Option<Word> {
-        let stat = Proc::own().task(process).ok()??;
+        let stat = Proc::own().process(process).ok()??;
         let (process, stack) = (Task { id: process, start: stat.start_ticks }, stat.stack?);
         let region = |at| Region::at(process.id, at).ok()?;
         let (library, mapping) = (region(library)?, region(address)?);

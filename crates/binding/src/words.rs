@@ -95,7 +95,7 @@ impl Words {
 fn running_in_any(stacks: &HashSet<u64>) -> io::Result<HashMap<u64, HashSet<Task>>> {
     let mut running: HashMap<u64, HashSet<Task>> = HashMap::new();
     for pid in Proc::own().processes()? {
-        let stat = unless_short(Proc::own().task(pid))?.flatten();
+        let stat = unless_short(Proc::own().process(pid))?.flatten();
         let stat = stat.filter(|stat| stat.stack.is_some_and(|stack| stacks.contains(&stack)));
         if let Some(stat) = stat
             && let Some((_, program)) = program_of(pid)?

@@ -31,6 +31,9 @@
  * `settle`; again when it has attached them. Meanwhile a thread's times are what the scheduler itself
  * adds up, its end is reported when it exits, and no thread is counted as runnable.
  *
+ * What the kernel runs in the name of a process (pollers of io_uring, …) is not followed: it is no part of
+ * what the program computes.
+ *
  * The clock's samples (perf events of a whole PE) pass through `on_clock`, which drops the strangers'.
  *
  * Times without tearing: user space reads an entry while it changes. So the clock is a single word: while it
@@ -86,6 +89,8 @@ struct news {
 	__u32 last_pe; /* ~0: has not run yet */
 	__u32 stage;
 	__u32 app;
+	__u32 program; /* changes when it executes another one */
+	__u32 reserved;
 	char comm[16];
 };
 
@@ -204,6 +209,7 @@ static __always_inline void describe(struct news *news, struct task_struct *task
 	news->last_pe = run_ns ? pe_of(task) : ~0;
 	news->stage = thread->stage;
 	news->app = thread->app;
+	news->program = task->self_exec_id;
 	bpf_core_read(news->comm, sizeof(news->comm), &task->comm);
 }
 
@@ -328,6 +334,8 @@ int BPF_PROG(on_fork, struct task_struct *creator, struct task_struct *child)
 	__u32 index, *parent;
 	__u64 now;
 
+	if (child->flags & KERNELS)
+		return 0;
 	if (thread) {
 		index = thread->app;
 	} else {
@@ -361,13 +369,13 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid, struct linux_binprm
 	index = entry_of_program(binary, task, before, now);
 	if (old_tid == task->pid) {
 		execute(task, old_tid, thread->generation, now);
-		if (index == before)
-			return 0;
-		rests(thread, now);
-		leave(thread);
-		enter(thread, index);
-		leave_place(index);
-		begin(thread, now);
+		if (index != before) {
+			rests(thread, now);
+			leave(thread);
+			enter(thread, index);
+			leave_place(index);
+			begin(thread, now);
+		}
 	} else {
 		rests(thread, now);
 		end(task, thread, now);
@@ -434,7 +442,7 @@ int adopt(struct bpf_iter__task *context)
 		return 0;
 	tgid = task->tgid;
 	index = bpf_map_lookup_elem(&adopted, &tgid);
-	if (!index || state_of(task) & TASK_DEAD || followed(task))
+	if (!index || state_of(task) & TASK_DEAD || task->flags & KERNELS || followed(task))
 		return 0;
 	now = bpf_ktime_get_ns();
 	thread = follow(task, *index & ~SINCE_START, 0, now);

@@ -40,6 +40,12 @@ enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
+/*
+ * Flags of what the kernel runs, by itself or in the name of a process: its own threads, workers and pollers of
+ * io_uring, those of vhost and KVM. Mirrored by `KERNELS` of corewise_sys::proc.
+ */
+#define KERNELS (0x00200000 | 0x00000010 | 0x00004000)
+
 /* A bit of a task's state: it has run for the last time. */
 #define TASK_DEAD 0x80
 
@@ -91,6 +97,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int __state;
+	unsigned int flags;
 	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;

@@ -114,10 +114,7 @@ impl Running {
 
 /// Returns whether a process exists and has not ended, even if its parent has not waited for it yet.
 pub(super) fn is_alive(pid: u32) -> bool {
-    let proc = Proc::own();
-    let Ok(Some(leader)) = proc.stat(pid, pid) else { return false };
-    // Its first thread may end before the others.
-    !leader.is_zombie() || proc.threads(pid).is_ok_and(|all| all.is_some_and(|all| all.len() > 1))
+    matches!(Proc::own().process(pid), Ok(Some(stat)) if !stat.is_zombie())
 }
 
 fn system(what: &'static str) -> impl FnOnce(Errno) -> BranchError {

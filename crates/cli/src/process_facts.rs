@@ -12,15 +12,14 @@ use std::path::Path;
 /// Returns what is known of a process; all is unknown if it has ended. The build id is only read if it is
 /// wanted, as that opens the executable.
 pub fn of(proc: &Proc, pid: u32, wants_build_id: bool) -> Facts {
-    let exe = proc.program(pid).ok().map(|path| path.to_string_lossy().into_owned());
+    let exe = proc.executable(pid).ok().map(|path| path.to_string_lossy().into_owned());
     let groups = proc.control_groups(pid).ok();
     let cgroup = groups.as_ref().and_then(|groups| groups.of_systemd());
     let units = cgroup.map(|path| cgroup::units_of(path, Uid::effective().as_raw()));
     let uid = effective_user(proc, pid);
     Facts {
         name: proc.program_name(pid).or_else(|| proc.name(pid).ok()),
-        // The kernel's mark of a file that was replaced or deleted meanwhile.
-        exe: exe.map(|path| path.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(path)),
+        exe,
         build_id: wants_build_id.then(|| build_id(&proc.program_link(pid))).flatten(),
         units,
         user: uid.and_then(|uid| User::from_uid(Uid::from_raw(uid)).ok()?).map(|user| user.name),

@@ -318,6 +318,8 @@ impl Engine {
         }
         self.intake.begin(observation, &self.machine.topology);
         self.limit_waits();
+        self.intake.take_programs(&observation.programs);
+        self.waits.take_programs(&observation.programs);
         let mut actions = Vec::new();
         for reading in &observation.threads {
             if reading.ended {

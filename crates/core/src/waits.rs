@@ -49,7 +49,7 @@ mod tests;
 pub use self::losses::Samples;
 pub use self::process::State;
 use crate::ids::ThreadId;
-use crate::observe::ProcessReading;
+use crate::observe::{ProcessReading, Program};
 use crate::plan::{Outcome, OutcomeKind, Placement, SettingKind, WantedSetting};
 use crate::time::Time;
 use process::Process;
@@ -131,6 +131,16 @@ impl Waits {
     /// Creates the state of no process.
     pub fn new(may: Mitigations) -> Self {
         Self { may, processes: BTreeMap::new() }
+    }
+
+    /// Takes in which programs processes run now. If the waits of the last one are changed, the outcome of the
+    /// next change will say that it is gone.
+    pub fn take_programs(&mut self, programs: &[Program]) {
+        for leader in programs.iter().map(|program| program.leader) {
+            if self.processes.get(&leader).is_some_and(|process| !process.is_changed()) {
+                self.processes.remove(&leader);
+            }
+        }
     }
 
     /// Takes note of what may be changed about the waits of each process from now on, by its ID, where the

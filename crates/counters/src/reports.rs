@@ -104,7 +104,11 @@ impl ProgramReports {
 
     /// A thread with this number has ended; with the first one its process is over.
     pub fn forget(&mut self, tid: u32) {
-        self.processes.remove(&tid);
+        // The first thread of a process may end before the others.
+        let lives = || matches!(Proc::own().process(tid), Ok(Some(stat)) if !stat.has_ended());
+        if self.processes.contains_key(&tid) && !lives() {
+            self.processes.remove(&tid);
+        }
     }
 
     /// These are the processes that live.

@@ -144,7 +144,12 @@ fn look_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     let Some(stat) = stat else { return Err(AttachError::Gone { pid }) };
     let name = stat.name;
     // Kernel threads never have memory of their own, and exiting processes have released theirs.
-    if status.field("VmSize").is_none() {
+    let has_memory = match proc.shown_by(pid) {
+        shown if shown == pid => status.field("VmSize").is_some(),
+        // Its first thread has ended.
+        shown => proc.status(shown).is_ok_and(|other| other.is_some_and(|of| of.field("VmSize").is_some())),
+    };
+    if !has_memory {
         return Err(match stat.parent {
             0 | KTHREADD => AttachError::Kernel { pid, name },
             _ => AttachError::Ended { pid, name },

@@ -186,7 +186,7 @@ impl Bpf {
     /// Follows the processes that have joined a control group, unless they are followed already.
     fn follow_group_members(&mut self) -> Result<(), DiscoveryError> {
         let mut new = self.groups.look()?;
-        new.retain(|pid, _| !self.known.contains_key(pid));
+        new.retain(|pid, _| app_of_process(&self.known, *pid).is_none());
         self.follow(&new.into_iter().map(|(pid, app)| (pid, app.0)).collect())
     }
 
@@ -198,7 +198,7 @@ impl Bpf {
         }
         let adopted = bpf::map(&self.object, "adopted", size_of::<u32>()).map_err(refused)?;
         let below = processes.iter().map(|(pid, root)| (*pid, AppId(root & !SINCE_START))).collect();
-        let entries = self.entries.adopt(&below, |pid| self.known.get(&pid).map(|known| known.facts.app))?;
+        let entries = self.entries.adopt(&below, |pid| app_of_process(&self.known, pid))?;
         for (pid, entry) in &entries {
             let value = entry | processes[pid] & SINCE_START;
             adopted.update(&pid.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY).map_err(bpf_error)?;
@@ -283,7 +283,7 @@ impl Bpf {
     }
 
     fn app_of(&mut self, thread: &RawThread) -> AppId {
-        self.entries.app_of(thread, |pid| self.known.get(&pid).map(|known| known.facts.app))
+        self.entries.app_of(thread, |pid| app_of_process(&self.known, pid))
     }
 
     /// Takes in the values of a thread at `now`. An ended thread is forgotten, except for its last values.
@@ -294,6 +294,9 @@ impl Bpf {
         self.meet(thread);
         let known = self.known.get_mut(&thread.tid).expect("it was met in the line above");
         known.seen_in = self.listings;
+        if known.has_executed(thread) {
+            self.news.executed.push(known.facts.id());
+        }
         if known.update(thread, now) {
             self.news.renamed.push((known.facts.id(), known.facts.name.clone()));
         }
@@ -417,7 +420,7 @@ impl Discovery for Bpf {
         if self.groups.due_within().is_some_and(|within| within.is_zero()) {
             self.follow_group_members()?;
         }
-        let from_elsewhere = self.others.look(|pid| self.known.contains_key(&pid))?;
+        let from_elsewhere = self.others.look(|pid| app_of_process(&self.known, pid).is_some())?;
         self.follow(&from_elsewhere.into_iter().map(|(pid, app)| (pid, app.0)).collect())?;
         let events_lost = self.entries.events_lost();
         if events_lost != self.events_lost {
@@ -490,6 +493,13 @@ impl Discovery for Bpf {
     fn notes(&self) -> Vec<String> {
         self.entries.notes()
     }
+}
+
+/// Returns the application of a process, by its first thread, or if that has ended by another one.
+fn app_of_process(known: &HashMap<u32, Known>, pid: u32) -> Option<AppId> {
+    let of_it = |known: &&Known| known.facts.pid == pid;
+    let first = known.get(&pid).filter(of_it);
+    first.or_else(|| known.values().find(of_it)).map(|known| known.facts.app)
 }
 
 /// Creates a ring whose entries are plain data of the kernel's layout, and where they arrive.

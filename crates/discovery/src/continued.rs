@@ -120,6 +120,7 @@ impl Discovery for Continued {
         let mut news = self.source.refresh()?;
         news.ended.iter_mut().for_each(|thread| *thread = self.known(*thread));
         news.ended.append(&mut self.news);
+        news.executed.iter_mut().for_each(|thread| *thread = self.known(*thread));
         news.renamed.iter_mut().for_each(|(thread, _)| *thread = self.known(*thread));
         news.runnable.iter_mut().for_each(|app| app.only = app.only.map(|thread| self.known(thread)));
         Ok(news)

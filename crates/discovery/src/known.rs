@@ -19,6 +19,8 @@ pub(super) struct RawThread {
     pub stage: u32,
     /// Its entry in `apps`.
     pub app: u32,
+    program: u32,
+    reserved: u32,
     pub comm: [u8; 16],
 }
 
@@ -40,6 +42,7 @@ pub(super) const ENDED: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Known {
     comm: [u8; 16],
+    program: u32,
     pub facts: ThreadFacts,
     /// The last listing that contained it.
     pub seen_in: u64,
@@ -63,7 +66,7 @@ impl Known {
             last_pe: None,
             ended: false,
         };
-        Known { comm: thread.comm, facts, seen_in, entry: thread.app, before_ns: 0 }
+        Known { comm: thread.comm, program: thread.program, facts, seen_in, entry: thread.app, before_ns: 0 }
     }
 
     /// Returns for how long it has been runnable in its entry.
@@ -75,6 +78,11 @@ impl Known {
     pub fn enter(&mut self, entry: u32, app: AppId) {
         (self.entry, self.facts.app) = (entry, app);
         self.before_ns = self.facts.runnable_ns.unwrap_or(0);
+    }
+
+    /// Returns whether it has executed another program since the last call.
+    pub fn has_executed(&mut self, thread: &RawThread) -> bool {
+        std::mem::replace(&mut self.program, thread.program) != thread.program
     }
 
     /// Updates the thread's values at `now`; returns whether its name has changed. A clock that was started

@@ -217,6 +217,8 @@ pub struct News {
     pub starters: Vec<u32>,
     /// Threads that ended; they are among the next [`Discovery::threads`].
     pub ended: Vec<ThreadId>,
+    /// The first threads of processes that have executed another program.
+    pub executed: Vec<ThreadId>,
     /// Threads with a new name.
     pub renamed: Vec<(ThreadId, Arc<str>)>,
     /// Applications whose number of runnable threads differs from the last report.

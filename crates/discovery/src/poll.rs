@@ -11,7 +11,7 @@
 //!   includes daemons whose parent ended before we looked. A followed process stays followed. The process
 //!   lists of control groups are read at the same times.
 //! - *Programs.* The command line of a new process is read, once more at the next poll, as it may not have
-//!   executed its program yet, and when the name of its first thread has changed.
+//!   executed its program yet, and when it has another stack, or its first thread another name.
 //! - *Times* come from `schedstat`, whose descriptors are kept open while enough are available. `stat` is
 //!   only read for threads whose times have changed: the others still wait or sleep as before.
 //! - *Parallelism.* The runnable times (running and waiting) of all threads add up to the exact integral of
@@ -37,7 +37,7 @@ use super::others::Others;
 use super::{
     Discovery, DiscoveryError, FollowError, NewThread, News, Options, Parallelism, Root, ThreadFacts,
 };
-use corewise_core::ids::{AppId, PeId};
+use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -80,6 +80,8 @@ pub struct Poll {
     /// The followed processes and their applications.
     members: HashMap<u32, AppId>,
     applications: Applications,
+    /// The first threads of processes that have executed another program since the last refresh.
+    executed: Vec<ThreadId>,
     /// Processes that may have executed a program since they were looked at.
     unsettled: Vec<u32>,
     threads: BTreeMap<u32, Thread>,
@@ -125,6 +127,8 @@ struct Thread {
     unestimated_ns: u64,
     /// Whether it has ended and waits for its parent, or is the leader of living threads.
     is_zombie: bool,
+    /// Its first stack, which tells the program that its process runs from the next one.
+    stack: Option<u64>,
 }
 
 /// The times of a thread at some instant.
@@ -165,6 +169,7 @@ impl Poll {
             named: HashMap::new(),
             members: options.roots().filter_map(running).collect(),
             applications: Applications::new(options.extent, &options.proc, options.named_roots()),
+            executed: Vec::new(),
             unsettled: Vec::new(),
             tallies: BTreeMap::new(),
             reported: None,
@@ -199,7 +204,8 @@ impl Poll {
         let runnable = self.tlp_changes(now, now.elapsed());
         let ended = self.ended[reported_ends..].iter().map(ThreadFacts::id).collect();
         let starters = std::mem::take(&mut self.starters);
-        Ok(News { appeared, starters, ended, runnable, ..News::default() })
+        let executed = std::mem::take(&mut self.executed);
+        Ok(News { appeared, starters, executed, ended, runnable, ..News::default() })
     }
 
     /// Polls once at `now`.
@@ -318,7 +324,9 @@ impl Poll {
         first: bool,
         arrived: bool,
     ) -> Result<Option<Thread>, DiscoveryError> {
-        let Some(stat) = self.proc.stat(pid, tid)? else { return Ok(None) };
+        // Nor is what the kernel runs in a process's name a part of what it computes.
+        let stat = self.proc.stat(pid, tid)?.filter(|stat| !stat.is_kernel_thread());
+        let Some(stat) = stat else { return Ok(None) };
         let keep = self.descriptors_left > 0;
         let file = self.proc.schedstat(pid, tid, keep)?;
         self.descriptors_left -= usize::from(matches!(file, Some(SchedstatFile::Open(_))));
@@ -351,7 +359,8 @@ impl Poll {
         if tid == pid {
             self.starters.push(stat.parent);
         }
-        Ok(Some(Thread { facts, file, times, before, unestimated_ns: 0, is_zombie: false }))
+        let stack = stat.stack;
+        Ok(Some(Thread { facts, file, times, before, unestimated_ns: 0, is_zombie: false, stack }))
     }
 
     /// Reads every thread.
@@ -364,9 +373,11 @@ impl Poll {
                 vanished.push(tid);
                 continue;
             };
-            let name = thread.facts.name.clone();
+            let (name, leads) = (thread.facts.name.clone(), tid == thread.facts.pid);
+            let has_executed = leads && thread.has_executed(&reading);
+            self.executed.extend(has_executed.then(|| thread.facts.id()));
             let added_ns = thread.take_in(reading, elapsed_ns, self.ns_per_tick);
-            renamed.extend((name != thread.facts.name && tid == thread.facts.pid).then_some(tid));
+            renamed.extend((has_executed || leads && name != thread.facts.name).then_some(tid));
             let tally = self.tallies.entry(thread.facts.app).or_insert_with(|| Tally::since(now));
             tally.parallelism.runnable_thread_ns += added_ns;
             if thread.is_zombie {
@@ -470,6 +481,12 @@ impl Thread {
         let stat = proc.stat(self.facts.pid, self.facts.tid)?;
         let still_it = stat.filter(|stat| stat.start_ticks == self.facts.generation);
         Ok(still_it.map(|stat| Reading { times, stat: Some(stat) }))
+    }
+
+    /// Returns whether it has executed another program since the last reading.
+    fn has_executed(&mut self, reading: &Reading) -> bool {
+        let stack = reading.stat.as_ref().and_then(|stat| stat.stack);
+        stack.is_some_and(|now| self.stack.replace(now).is_some_and(|before| before != now))
     }
 
     /// Applies a reading; returns the runnable time since the last one.

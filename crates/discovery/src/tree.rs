@@ -108,7 +108,8 @@ impl Tree {
 
     /// Reads a living thread.
     fn read(&self, pid: u32, tid: u32) -> Result<Option<ThreadFacts>, DiscoveryError> {
-        let Some(stat) = self.proc.stat(pid, tid)?.filter(|stat| !stat.is_zombie()) else { return Ok(None) };
+        let stat = self.proc.stat(pid, tid)?.filter(|stat| !stat.is_zombie() && !stat.is_kernel_thread());
+        let Some(stat) = stat else { return Ok(None) };
         Ok(Some(ThreadFacts {
             tid,
             pid,

@@ -307,11 +307,8 @@ impl LiveWorld {
             self.refreshed = Some(Instant::now());
             self.parts.actuators.give_back_to(&self.parts.discovery.starts());
             let mut news = self.parts.discovery.refresh()?;
+            self.judge_anew(&news);
             self.parts.actuators.note_starters(&news.starters);
-            // A process has the ID of its first thread, whose name changes with the program.
-            let begun = news.appeared.iter().map(|thread| thread.tid);
-            let changed = news.renamed.iter().map(|(thread, _)| thread.tid);
-            self.treated.forget(begun.chain(changed).chain(news.ended.iter().map(|thread| thread.tid)));
             let comes_or_goes = !news.appeared.is_empty() || !news.ended.is_empty();
             // What came and went since the last time needs nothing more.
             let ended: HashSet<ThreadId> = news.ended.iter().copied().collect();

@@ -32,6 +32,11 @@ impl Programs {
         self.news.extend(program.map(|program| Program { leader, name: program.into() }));
     }
 
+    /// Reads the program of a process again when it is looked at next, as it has executed another one.
+    pub fn forget(&mut self, pid: u32) {
+        self.read_as.retain(|leader, _| leader.tid != pid);
+    }
+
     /// Forgets all other processes than these.
     pub fn retain(&mut self, processes: &HashSet<u32>) {
         self.read_as.retain(|leader, _| processes.contains(&leader.tid));
@@ -65,6 +70,13 @@ mod tests {
         assert!(look("sh").is_empty());
         write("python3\0train.py\0");
         assert_eq!(look("python3"), ["train.py"]);
+        write("python3\0eval.py\0");
+        programs.forget(7);
+        let mut look = |name: &str| {
+            programs.look(leader, &name.into());
+            programs.take().into_iter().map(|program| program.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(look("python3"), ["eval.py"], "of the same interpreter");
         write("");
         assert!(look("other").is_empty(), "it has ended");
     }

@@ -8,11 +8,27 @@ use corewise_core::observe::{
 };
 use corewise_core::time::Time;
 use corewise_core::world::World;
-use corewise_discovery::ThreadFacts;
+use corewise_discovery::{News, ThreadFacts};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 impl LiveWorld {
+    /// Forgets what was found out about processes that have begun, have executed another program, or have
+    /// ended: whatever a program did, the next one is judged by its own facts.
+    pub(super) fn judge_anew(&mut self, news: &News) {
+        // A process has the ID of its first thread.
+        let begun = news.appeared.iter().filter(|thread| thread.tid == thread.pid).map(|thread| thread.tid);
+        let executed = news.executed.iter().map(|thread| thread.tid);
+        for pid in begun.chain(executed.clone()) {
+            self.parts.actuators.note_program(pid);
+        }
+        executed.for_each(|pid| self.programs.forget(pid));
+        // Rules may ask for the name of what has no other.
+        let others = news.renamed.iter().map(|(thread, _)| thread).chain(&news.ended).chain(&news.executed);
+        let begun = news.appeared.iter().map(|thread| thread.tid);
+        self.treated.forget(begun.chain(others.map(|thread| thread.tid)));
+    }
+
     /// Returns a thread's progress: as reported by its program, else by instructions, else by points of its
     /// code.
     pub(super) fn progress(

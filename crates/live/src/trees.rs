@@ -26,7 +26,7 @@ impl LiveWorld {
 
 impl Trees for LiveWorld {
     fn follows(&self, pid: u32) -> bool {
-        self.parts.discovery.facts(pid).is_some()
+        self.parts.discovery.facts(Proc::own().shown_by(pid)).is_some()
     }
 
     fn attach(&mut self, pid: u32) -> Result<(), FollowError> {

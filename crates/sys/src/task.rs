@@ -29,10 +29,11 @@ impl Task {
         Task::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not show this process"))
     }
 
-    /// Returns whether it has not ended. A process that only waits for its parent to read its status has
-    /// ended.
+    /// Returns whether it has not ended: of a process, whether any of its threads lives. One that only waits
+    /// for its parent to read its status has ended.
     pub fn lives(self) -> Result<bool, ProcError> {
-        Ok(self.state()?.is_some())
+        let is_it = |stat: &Stat| stat.start_ticks == self.start && !stat.is_zombie();
+        Ok(Proc::own().process(self.id)?.is_some_and(|stat| is_it(&stat)))
     }
 
     /// Returns its state; `None` if it has ended.

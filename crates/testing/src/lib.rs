@@ -86,6 +86,8 @@ capabilities! {
     Mount = "mount",
     /// A file system of one's own (FUSE) may be mounted.
     Fuse = "fuse",
+    /// Rings for asynchronous requests (io_uring), with a thread of the kernel's, may be made.
+    IoUring = "io-uring",
     /// The kernel divides the PEs among sessions.
     SessionGroups = "session-groups",
     /// The browser is installed.

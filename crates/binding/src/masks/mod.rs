@@ -59,6 +59,8 @@ pub struct Masks {
     was_bound: HashMap<u32, bool>,
     /// The processes that start programs.
     starters: HashSet<u32>,
+    /// The page faults of the children that processes had before they executed their present programs.
+    faults_before: HashMap<u32, u64>,
     /// The processes that have executed another program while they were bound, with that one ([`image_of`]).
     executed: HashMap<u32, u64>,
     /// The process of each thread.
@@ -200,12 +202,12 @@ impl Masks {
 
 /// Returns a number that differs once a process has executed another program; `None` if it is not known now.
 fn image_of(pid: u32) -> Option<u64> {
-    Proc::own().task(pid).ok().flatten()?.stack
+    Proc::own().process(pid).ok().flatten()?.stack
 }
 
-/// Returns whether a process has waited for a child process.
-fn has_had_children(pid: u32) -> bool {
-    Proc::own().task(pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.children_faults > 0))
+/// Returns the page faults of the child processes that a process has waited for.
+fn children_faults(pid: u32) -> u64 {
+    Proc::own().task(pid).ok().flatten().map_or(0, |stat| stat.children_faults)
 }
 
 impl Masks {
@@ -234,6 +236,21 @@ impl Masks {
                 self.given_back.insert(start.by_tid);
             }
         }
+    }
+
+    /// A process runs another program than the last one with its ID: whether that started others, or had its
+    /// threads placed by its user, says nothing of this one.
+    pub fn note_program(&mut self, pid: u32) {
+        // One that executes programs again and again while it is bound is still left alone.
+        if !self.executed.contains_key(&pid) {
+            self.starters.remove(&pid);
+        }
+        let faults = if self.is_followed { 0 } else { children_faults(pid) };
+        if faults > 0 {
+            self.faults_before.insert(pid, faults);
+        }
+        // Read again at the next look; the image says whether it has executed another one while it was bound.
+        self.processes.get_mut(&pid).into_iter().for_each(|process| process.name = "".into());
     }
 
     /// Registers processes that have started others: they are not bound (any more).
@@ -339,6 +356,7 @@ impl Actuator for Masks {
     }
 
     fn retain_processes(&mut self, living: &HashSet<u32>) {
+        self.faults_before.retain(|pid, _| living.contains(pid));
         let left: Vec<u32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
         for pid in left {
             self.processes.remove(&pid);
@@ -356,7 +374,7 @@ impl Actuator for Masks {
         let ThreadId { tid, generation } = action.thread;
         self.was_bound.insert(tid, true);
         let pid = self.process_of.get(&tid).copied().unwrap_or(tid);
-        if !self.is_followed && has_had_children(pid) {
+        if !self.is_followed && children_faults(pid) > self.faults_before.get(&pid).copied().unwrap_or(0) {
             self.starters.insert(pid);
         }
         let leads_free = tid == pid && binder.ledger().bound_as(tid).is_none();

@@ -150,6 +150,34 @@ fn a_bound_process_that_executes_a_program_has_its_mask_back_and_is_bound_once_m
 }
 
 #[test]
+fn what_takes_the_place_of_a_program_that_starts_others_is_placed() {
+    needs!(TwoPes);
+    let act = || {
+        let mut actuator = acting();
+        actuator.is_followed = false;
+        let (own, _) = affinity::own_and_cpuset().unwrap();
+        let (tid, pid) = (nix::unistd::gettid().as_raw() as u32, std::process::id());
+        let (facts, allowed) = (facts_of(tid, pid), Arc::new(own.clone()));
+        let look = |actuator: &mut Masks| {
+            actuator.begin_look(&allowed);
+            actuator.standing(&facts).0
+        };
+        // It has children that it has waited for.
+        Command::new("true").status().unwrap();
+        let thread = ThreadId { tid, generation: 0 };
+        let bind = Action { thread, change: Change::Bind(last(&own)), reason: "".into() };
+        look(&mut actuator);
+        assert_eq!(actuator.apply(&bind), Some(OutcomeKind::NotOurs));
+        assert_eq!(look(&mut actuator), Standing::StartsPrograms);
+        actuator.note_program(pid);
+        assert_eq!(look(&mut actuator), Standing::Free);
+        assert_eq!(actuator.apply(&bind), Some(OutcomeKind::Done));
+        assert_eq!(look(&mut actuator), Standing::Bound);
+    };
+    std::thread::spawn(act).join().unwrap();
+}
+
+#[test]
 fn the_second_program_that_a_process_executes_while_it_is_bound_has_it_left_alone() {
     needs!(TwoPes);
     let mut actuator = acting();

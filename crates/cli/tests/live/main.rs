@@ -12,6 +12,7 @@ mod groups;
 mod guard;
 mod heirs;
 mod hints;
+mod judged;
 mod metrics;
 mod progress;
 mod replay;

@@ -11,7 +11,9 @@ use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
-use crate::observe::{ApplicationReading, Hints, Observation, RunnableThreads, Standing, ThreadReading};
+use crate::observe::{
+    ApplicationReading, Hints, Observation, Program, RunnableThreads, Standing, ThreadReading,
+};
 use crate::plan::{Assignment, Change, Outcome, OutcomeKind, Placement};
 use crate::policy::{Cause, Claims, Scene, Subject};
 use crate::time::Time;
@@ -84,6 +86,13 @@ impl Intake {
         // Avoid the PEs of other runs: independent runs of one policy would choose the same PEs first.
         let untaken = allowed.difference(&self.taken);
         self.allowed = if untaken.is_empty() { allowed } else { untaken };
+    }
+
+    /// Takes in which programs processes run now: what they ran before says nothing of these.
+    pub fn take_programs(&mut self, programs: &[Program]) {
+        for leader in programs.iter().map(|program| program.leader) {
+            self.threads.get_mut(&leader).into_iter().for_each(|thread| thread.window.begin_anew());
+        }
     }
 
     /// Takes in the reading of a living thread. Whether the thread may be bound is decided elsewhere.

@@ -73,6 +73,8 @@ pub(super) struct ThreadWindow {
     counters: Marks<CounterReading>,
     usage: Usage,
     class: FpuClass,
+    /// Whether its process runs another program since the last counters.
+    is_anew: bool,
 }
 
 /// How much a thread wants a PE.
@@ -112,6 +114,13 @@ impl ThreadWindow {
     /// so that a thread that runs a tenth of the time is judged after ten windows. Counters are exact at
     /// once.
     pub fn take_counters(&mut self, counters: &CounterReading, threshold: f64, now: Time, window: Duration) {
+        if std::mem::take(&mut self.is_anew) {
+            // What was counted so far is the last program's.
+            let mark = Some((now, counters.clone()));
+            self.counters = Marks { older: mark.clone(), newer: mark };
+            (self.usage, self.class) = (Usage::default(), FpuClass::default());
+            return;
+        }
         let usage = Usage::between(self.counters.base(now, window).map(|(_, base)| base), counters);
         if known_fpu_usage(&usage).is_some() || matches!(counters, CounterReading::Pmu(_)) {
             self.usage = usage;
@@ -121,6 +130,11 @@ impl ThreadWindow {
             // A thread that spins most of the time computes too little to be classified soon otherwise.
             self.usage.spin = usage.spin;
         }
+    }
+
+    /// Its process has executed another program, whose rates are not known yet.
+    pub fn begin_anew(&mut self) {
+        self.is_anew = self.counters.newer.is_some();
     }
 
     /// Returns the last known rates.
@@ -166,7 +180,7 @@ impl ApplicationWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::SampleReading;
+    use crate::observe::{PmuReading, SampleReading};
 
     const WINDOW: Duration = Duration::from_secs(1);
 
@@ -202,6 +216,34 @@ mod tests {
             assert!((view.tlp_mean - 4.0).abs() < 1e-9, "{} at {at:?}", view.tlp_mean);
             before = at;
         }
+    }
+
+    #[test]
+    fn what_the_last_program_computed_says_nothing_of_the_next_one() {
+        let mut thread = ThreadWindow::default();
+        let take = |thread: &mut ThreadWindow, at: u64, fpu_cycles| {
+            let reading = PmuReading {
+                events: "test".into(),
+                cycles: 1_000_000 * at,
+                instructions: None,
+                fpu_busy_cycles: Some(fpu_cycles),
+                vector_busy_cycles: None,
+                formula_confidence: 1.0,
+                l2_misses: None,
+                branches: None,
+                branch_misses: None,
+                enabled_ns: 1_000_000_000 * at,
+                running_ns: 1_000_000_000 * at,
+            };
+            thread.take_counters(&CounterReading::Pmu(reading), 0.1, ms(1000 * at), WINDOW);
+            thread.class()
+        };
+        assert_eq!(take(&mut thread, 1, 900_000), FpuClass::Intensive);
+        assert_eq!(take(&mut thread, 2, 1_800_000), FpuClass::Intensive);
+        thread.begin_anew();
+        assert_eq!(take(&mut thread, 3, 1_800_000), FpuClass::Unknown);
+        assert_eq!(take(&mut thread, 4, 1_800_000), FpuClass::Light);
+        assert!(thread.usage().fpu.unwrap().value < 0.01);
     }
 
     #[test]

@@ -62,13 +62,13 @@ impl Proc {
     /// Returns the executable mappings of a process, by address, at most [`CODE_MAX`]; none if it has ended
     /// but is not waited for.
     pub fn code_mappings(&self, pid: u32) -> io::Result<Vec<ListedMapping>> {
-        let file = File::open(self.root.join(format!("{pid}/maps")))?;
+        let file = File::open(self.folder(pid).join("maps"))?;
         asked(&file).or_else(|_| read(file, |mapping| mapping.executable))
     }
 
     /// Returns a process's mapping that holds an address.
     pub fn mapping_at(&self, pid: u32, address: u64) -> io::Result<Option<ListedMapping>> {
-        at(&self.root.join(format!("{pid}/maps")), address)
+        at(&self.folder(pid).join("maps"), address)
     }
 
     /// Returns the mapping of this process that holds an address.

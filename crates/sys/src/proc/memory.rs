@@ -41,9 +41,8 @@ pub struct Memory {
 impl Proc {
     /// Opens the memory of a process for reading and, if `write`, for writing.
     pub fn memory(&self, pid: u32, write: bool) -> io::Result<Memory> {
-        let open = |name, write| {
-            OpenOptions::new().read(true).write(write).open(self.root.join(format!("{pid}/{name}")))
-        };
+        let folder = self.folder(pid);
+        let open = |name, write| OpenOptions::new().read(true).write(write).open(folder.join(name));
         Ok(Memory { memory: open("mem", write)?, page_map: open("pagemap", false)? })
     }
 }
@@ -57,6 +56,10 @@ impl Proc {
     /// Reads the arguments (`cmdline`) or variables (`environ`) of a process, at most so many bytes: they are
     /// in its memory, where it can map something else.
     pub(super) fn strings(&self, pid: u32, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        self.of_process(pid, Vec::is_empty, |id| self.strings_of(id, name, most))
+    }
+
+    fn strings_of(&self, pid: u32, name: &str, most: u64) -> io::Result<Vec<u8>> {
         // Without the right to, corewise hinders nobody but its own user.
         if let Ok(page_map) = File::open(self.root.join(format!("{pid}/pagemap"))) {
             let stat = std::fs::read(self.root.join(format!("{pid}/task/{pid}/stat")))?;

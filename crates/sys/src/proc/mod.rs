@@ -6,6 +6,7 @@
 
 mod formats;
 pub mod idle;
+mod leader;
 pub mod mappings;
 mod memory;
 mod own;
@@ -134,8 +135,11 @@ impl Proc {
     /// Returns the size of the code that a process has mapped, in bytes; loading a library changes it.
     /// `None` if it has ended or is hidden.
     pub fn code_size(&self, pid: u32) -> Option<u64> {
-        let status = self.status(pid).ok()??;
-        Some(status.bytes("VmExe")? + status.bytes("VmLib")?)
+        let size = |id| {
+            let status = self.status(id).ok()??;
+            Some(status.bytes("VmExe")? + status.bytes("VmLib")?)
+        };
+        self.of_process(pid, Option::is_none, |id| Ok(size(id))).ok()?
     }
 
     /// Returns a thread's `schedstat`, kept open if `keep`; `None` if there is none.
@@ -170,7 +174,7 @@ impl Proc {
     /// addresses that the kernel has given the program are the same. If they cannot be read, it is taken for
     /// none.
     pub fn is_fork(&self, pid: u32, of: u32) -> bool {
-        let addresses = |pid: u32| std::fs::read(self.root.join(format!("{pid}/auxv"))).unwrap_or_default();
+        let addresses = |pid: u32| self.auxiliary_vector(pid).unwrap_or_default();
         let own = addresses(pid);
         !own.is_empty() && own == addresses(of)
     }
@@ -187,7 +191,19 @@ impl Proc {
 
     /// Returns the path of the program that a process runs, as the kernel reports it.
     pub fn program(&self, pid: u32) -> io::Result<PathBuf> {
-        std::fs::read_link(self.program_link(pid))
+        self.of_process(pid, |_| false, |id| std::fs::read_link(self.root.join(format!("{id}/exe"))))
+    }
+
+    /// Returns the path of the file that a process runs, without the kernel's mark of one that was replaced or
+    /// deleted meanwhile. A file may have that mark in its name.
+    pub fn executable(&self, pid: u32) -> io::Result<PathBuf> {
+        let path = self.program(pid)?;
+        let text = path.to_string_lossy();
+        let Some(unmarked) = text.strip_suffix(" (deleted)") else { return Ok(path) };
+        let file = |found: io::Result<Metadata>| found.map(|file| (file.dev(), file.ino())).ok();
+        let there = file(std::fs::metadata(self.path_in_root(pid, &text)));
+        let is_its_name = there.is_some() && there == file(self.program_file(pid));
+        Ok(if is_its_name { path.clone() } else { unmarked.into() })
     }
 
     /// Opens the file of the program that a process runs.
@@ -198,13 +214,18 @@ impl Proc {
     /// Returns the path of the kernel's link to the program that a process runs. It leads to that file also
     /// when another one, or none, stands at its path by now.
     pub fn program_link(&self, pid: u32) -> PathBuf {
-        self.root.join(format!("{pid}/exe"))
+        self.folder(pid).join("exe")
+    }
+
+    /// Returns what the kernel gave the program that a process runs (getauxval(3)).
+    fn auxiliary_vector(&self, pid: u32) -> io::Result<Vec<u8>> {
+        self.of_process(pid, Vec::is_empty, |id| std::fs::read(self.root.join(format!("{id}/auxv"))))
     }
 
     /// Returns the number that the kernel gave the program that a process executes, by chance (`AT_RANDOM`,
     /// getauxval(3)). Forks have it, too; what they execute has another one. `memory` is the process's.
     pub fn program_number(&self, pid: u32, memory: &Memory) -> io::Result<u64> {
-        let words = std::fs::read(self.root.join(format!("{pid}/auxv")))?;
+        let words = self.auxiliary_vector(pid)?;
         let mut words =
             words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
         while let (Some(kind), Some(address)) = (words.next(), words.next()) {
@@ -220,17 +241,18 @@ impl Proc {
 
     /// Returns the path of the kernel's link to the file that is mapped between these addresses.
     pub fn map_file(&self, pid: u32, start: u64, end: u64) -> PathBuf {
-        self.root.join(format!("{pid}/map_files/{start:x}-{end:x}"))
+        self.folder(pid).join(format!("map_files/{start:x}-{end:x}"))
     }
 
     /// Returns a path that a process uses, as seen from outside of its mount namespace.
     pub fn path_in_root(&self, pid: u32, path: &str) -> PathBuf {
-        self.root.join(format!("{pid}/root/{}", path.trim_start_matches('/')))
+        self.folder(pid).join("root").join(path.trim_start_matches('/'))
     }
 
     /// Returns the control groups of a process.
     pub fn control_groups(&self, pid: u32) -> io::Result<ControlGroups> {
-        self.text(&format!("{pid}/cgroup")).map(|text| ControlGroups::new(&text))
+        // In version 1 a thread that has ended is in the root group.
+        text(&self.folder(pid).join("cgroup")).map(|text| ControlGroups::new(&text))
     }
 
     /// Returns the session group of a process; `None` if the kernel has none, or the process has ended.
@@ -380,6 +402,24 @@ mod tests {
         std::fs::write(root.path().join("7/task/7/stat"), "7 (x").unwrap();
         let error = Proc::at(root.path()).stat(7, 7).unwrap_err().to_string();
         assert!(error.contains("7/task/7/stat") && error.contains("7 (x"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_called_like_a_deleted_one_is_not_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let sleep = std::fs::canonicalize("/bin/sh").unwrap();
+        for name in ["app (deleted)", "app"] {
+            let path = folder.join(name);
+            std::fs::copy(&sleep, &path).unwrap();
+            let mut child =
+                Command::new(&path).args(["-c", "read line"]).stdin(Stdio::piped()).spawn().unwrap();
+            let executable = || Proc::own().executable(child.id()).unwrap();
+            assert_eq!(executable(), path);
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(executable(), path, "{:?}", Proc::own().program(child.id()));
+            child.kill().and_then(|()| child.wait()).unwrap();
+        }
     }
 
     #[test]
