@@ -157,7 +157,7 @@ impl Actuators {
 
     /// Returns how the idle threads of a process wait, and whether that was changed.
     pub fn waits(&self, pid: u32) -> (IdleWaits, bool) {
-        self.runtimes.as_ref().map_or((IdleWaits::Fixed, false), |runtimes| runtimes.waits(pid))
+        self.runtimes.as_ref().map_or((IdleWaits::default(), false), |runtimes| runtimes.waits(pid))
     }
 
     /// Returns the PEs to which other runs of corewise have bound threads.

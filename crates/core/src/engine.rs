@@ -348,7 +348,7 @@ impl Engine {
             guard.take(now, observation.threads.iter().filter(guarded), wanted);
         }
         if let (Some(guard), Some(board)) = (&mut self.waits_guard, &observation.board) {
-            let (changes, threads) = (self.waits.is_any_changed(), &observation.threads[..]);
+            let (changes, threads) = (self.waits.is_any_changed_for_others(), &observation.threads[..]);
             let gangs = self.waits.in_state(State::Turns).count() as u32;
             guard.take(board, waits::Present { now, threads, changes, gangs });
         }
@@ -544,7 +544,8 @@ impl Engine {
         self.waits.add_to(wanted);
         let are_off = self.are_waits_off();
         if are_off {
-            wanted.settings.retain(|(_, kind), _| !OF_WAITS.contains(kind));
+            let stays = |leader| self.waits.is_changed_for_itself(leader);
+            wanted.settings.retain(|&(leader, kind), _| !OF_WAITS.contains(&kind) || stays(leader));
         }
         let before = actions.len();
         let known = &self.intake;

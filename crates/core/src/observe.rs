@@ -6,10 +6,12 @@
 //! only the [kinds](EventKind) that were subscribed to; the model for this are the callbacks of ghOSt
 //! (Humphries et al., SOSP'21).
 
+mod idle_waits;
 mod process;
 mod treatment;
 
-pub use self::process::{IdleWaits, ProcessReading, ProcessTimes};
+pub use self::idle_waits::{IdleWait, IdleWaits};
+pub use self::process::{ProcessReading, ProcessTimes};
 pub use self::treatment::{Treatment, Treatments};
 use crate::board::Board;
 use crate::cpuset::CpuSet;

@@ -27,7 +27,10 @@
 //!   short ones are tried again after half a second, one second, and so on.
 //! - *Two libraries* in one program, each with two threads: four threads want two PEs, so it is as beside a
 //!   second one, until one of the libraries sleeps.
-//! - *In a quota*: time without a PE because of the quota is nobody else's need and does not count.
+//! - *In a quota* that stops its threads: what they spin, its own team needs. After two periods it has short
+//!   waits, under which threads rest that would spin. If these rest little and block often, own waits come
+//!   back, and so they do when the quota would do for all threads. No other run gains or loses by that, so
+//!   the guard of waits does not try it: in its short epochs a quota is not spent.
 //! - *Under steal*: a virtual machine that gets less than its PEs sees it as a disturbance, if at all.
 //!
 //! A program that spins in its own code, or in a library whose waits cannot be changed, goes from its own
@@ -60,6 +63,9 @@ use std::time::Duration;
 /// Turns of its loop that an idle thread spins with short waits: about what a block costs. (A turn is one
 /// PAUSE, 40 to 140 cycles on the processors of the last years.)
 pub const SPIN_COUNT: u64 = 100;
+
+/// How the reason begins for which waits are short in a quota.
+pub const QUOTA_IS_SPENT: &str = "its quota is spent";
 
 /// The settings that are decided here.
 const KINDS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
@@ -220,9 +226,15 @@ impl Waits {
         self.processes.iter().filter(move |(_, process)| process.is_apart(now)).map(|(&leader, _)| leader)
     }
 
-    /// Returns whether the waits of any process are changed.
-    pub fn is_any_changed(&self) -> bool {
-        self.processes.values().any(Process::is_changed)
+    /// Returns whether the waits of any process are changed because other threads want its PEs.
+    pub fn is_any_changed_for_others(&self) -> bool {
+        self.processes.values().any(Process::is_changed_for_others)
+    }
+
+    /// Returns whether the waits of a process are changed for the sake of its own quota alone.
+    pub fn is_changed_for_itself(&self, leader: ThreadId) -> bool {
+        let process = self.processes.get(&leader);
+        process.is_some_and(|process| process.is_changed() && !process.is_changed_for_others())
     }
 
     /// Adds the settings that are wanted.

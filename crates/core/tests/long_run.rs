@@ -6,7 +6,7 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
-    ApplicationReading, CounterReading, Event, EventBatch, Hints, IdleWaits, Input, Observation,
+    ApplicationReading, CounterReading, Event, EventBatch, Hints, IdleWait, Input, Observation,
     ProcessReading, RunnableThreads, SampleReading, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement};
@@ -144,9 +144,11 @@ impl Run {
                     run_ns,
                     wait_ns,
                     throttled_ns: 0,
+                    stopped_ns: None,
+                    quota_permille: None,
                     timeslices: None,
                     idle_ns: None,
-                    waits: IdleWaits::Adaptable,
+                    waits: IdleWait::Adaptable.into(),
                     other_gangs: 0,
                 };
                 let name = format!("worker {second}").into();

@@ -9,7 +9,7 @@ use corewise_binding::runtimes::loaded::{Files, Loaded};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::{Event, EventKind, IdleWaits, Target, Treatment};
+use corewise_core::observe::{Event, EventKind, IdleWait, Target, Treatment};
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
 use corewise_core::topology::Topology;
 use corewise_core::waits::Mitigations;
@@ -130,7 +130,7 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
     world.reconsider(&[pid]);
     let leader = |world: &mut LiveWorld| {
         let processes = world.observe().unwrap().processes;
-        let known = processes.iter().find(|process| process.waits == IdleWaits::Adaptable);
+        let known = processes.iter().find(|process| process.waits.contains(IdleWait::Adaptable));
         known.map(|process| process.leader)
     };
     wait(&mut world, |world| leader(world).is_some());

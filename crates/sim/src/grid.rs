@@ -77,6 +77,8 @@ pub enum Condition {
     HalfAPe,
     /// Nothing, but the program has half of the PEs' time.
     HalfThePes,
+    /// Nothing, but the program has the time of four PEs, as in a container on a large machine.
+    FourPes,
 }
 
 impl fmt::Display for Condition {
@@ -89,6 +91,7 @@ impl fmt::Display for Condition {
             Condition::Stolen => f.write_str("stolen"),
             Condition::HalfAPe => f.write_str("half-a-pe"),
             Condition::HalfThePes => f.write_str("half-the-pes"),
+            Condition::FourPes => f.write_str("four-pes"),
         }
     }
 }
@@ -189,8 +192,10 @@ impl Cell {
             }
         }
         // Alone, it would wait for longer than that for idle PEs; a quota leaves some.
-        let has_idle_pes =
-            matches!(self.condition, Condition::Copies(1) | Condition::HalfAPe | Condition::HalfThePes);
+        let has_idle_pes = matches!(
+            self.condition,
+            Condition::Copies(1) | Condition::HalfAPe | Condition::HalfThePes | Condition::FourPes
+        );
         if way == Way::Corewise && (!has_idle_pes || self.programs.len() > 1) {
             scenario.applications.push(self.setup());
         }
@@ -226,6 +231,7 @@ impl Scenario {
             }
             Condition::HalfAPe => self.limit_programs(programs, quota(PERIOD / 2)),
             Condition::HalfThePes => self.limit_programs(programs, quota(PERIOD * pes as u32 / 2)),
+            Condition::FourPes => self.limit_programs(programs, quota(PERIOD * 4)),
         }
     }
 

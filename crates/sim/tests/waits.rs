@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const REGIONS: &str = include_str!("../../../studies/waits/simulated/regions.toml");
+const SERIAL: &str = include_str!("../../../studies/waits/simulated/serial.toml");
 const STENCIL: &str = include_str!("../../../studies/waits/simulated/stencil.toml");
 
 fn program(text: &str) -> Scenario {
@@ -52,6 +53,38 @@ fn a_program_alone_loses_no_more_than_a_twentieth_on_any_machine() {
                 (outcome(&cell, Way::Unchanged, 1).seconds, outcome(&cell, Way::Corewise, 1).seconds);
             assert!(corewise <= 1.05 * unchanged, "{cell}: {corewise:.2} s, unchanged {unchanged:.2} s");
         }
+    }
+}
+
+#[test]
+fn a_quota_is_not_spent_on_spinning_on_any_machine() {
+    let serial = program(SERIAL);
+    for (machine, condition, part) in [
+        ("2", Condition::HalfAPe, 0.5),
+        ("2", Condition::HalfThePes, 1.0),
+        ("16", Condition::FourPes, 0.5),
+        ("64", Condition::FourPes, 0.3),
+    ] {
+        let cell = cell(&[&serial], machine, condition, part, Duration::from_secs(20));
+        let [unchanged, passive, corewise] =
+            [Way::Unchanged, Way::Passive, Way::Corewise].map(|way| median(&cell, way));
+        println!("{cell}: {unchanged:.2} {passive:.2} {corewise:.2}");
+        let lost = (corewise - passive) / (unchanged - passive);
+        assert!(lost < 0.25, "{cell}: {corewise:.2} s, unchanged {unchanged:.2} s, passive {passive:.2} s");
+    }
+}
+
+#[test]
+fn programs_that_wait_all_the_time_lose_little_by_trials_in_a_quota() {
+    for (text, machine, condition, part) in [
+        (REGIONS, "2", Condition::HalfAPe, 1.0),
+        (STENCIL, "2", Condition::HalfThePes, 1.0),
+        (STENCIL, "16", Condition::FourPes, 0.6),
+    ] {
+        let cell = cell(&[&program(text)], machine, condition, part, Duration::from_secs(20));
+        let (unchanged, corewise) = (median(&cell, Way::Unchanged), median(&cell, Way::Corewise));
+        println!("{cell}: {unchanged:.2} {corewise:.2}");
+        assert!(corewise <= 1.15 * unchanged, "{cell}: {corewise:.2} s, unchanged {unchanged:.2} s");
     }
 }
 

@@ -20,10 +20,10 @@ const APART: Duration = Duration::from_millis(5);
 const COST_MAX: Duration = Duration::from_millis(10);
 
 /// Returns for each other process that wants some of these PEs how many of its threads want one.
-pub fn of_others(proc: &Proc, pes: &CpuSet) -> Vec<usize> {
+pub fn of_others(proc: &Proc, pes: &CpuSet) -> BTreeMap<u32, usize> {
     // The caller is one of them.
     if proc.runnable().is_some_and(|all| all <= 1) {
-        return Vec::new();
+        return BTreeMap::new();
     }
     let mut wanting = runnable(proc, pes);
     if !wanting.is_empty() {
@@ -32,7 +32,7 @@ pub fn of_others(proc: &Proc, pes: &CpuSet) -> Vec<usize> {
     wanting.retain(|&(pid, tid)| matches!(proc.stat(pid, tid), Ok(Some(stat)) if is_runnable(&stat)));
     let mut threads = BTreeMap::new();
     wanting.into_iter().for_each(|(pid, _)| *threads.entry(pid).or_default() += 1);
-    threads.into_values().collect()
+    threads
 }
 
 /// The threads of other processes that are runnable now, each with its process.
@@ -94,7 +94,7 @@ mod tests {
         }
         let files: Vec<(&str, &str)> =
             files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        of_others(&Proc::of_machine(root(&files).path()), &CpuSet::first_n(2))
+        of_others(&Proc::of_machine(root(&files).path()), &CpuSet::first_n(2)).into_values().collect()
     }
 
     #[test]

@@ -115,14 +115,14 @@ impl Runtimes {
             notes = process.search(pid, self.spin, &mut self.files, self.changes.as_ref());
         }
         if threads > 1 && share >= ADVISED_FROM {
-            notes.extend(process.advice.map(str::to_owned));
+            notes.extend(process.advice.iter().map(|&advice| advice.to_owned()));
         }
         notes.iter().for_each(|note| self.note(note));
     }
 
     /// Returns how the idle threads of a process wait, and whether that was changed.
     pub fn waits(&self, pid: u32) -> (IdleWaits, bool) {
-        self.processes.get(&pid).map_or((IdleWaits::Fixed, false), Process::waits)
+        self.processes.get(&pid).map_or((IdleWaits::default(), false), Process::waits)
     }
 
     /// Lets the idle threads of a process spin so long, or as long as at first.

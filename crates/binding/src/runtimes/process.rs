@@ -5,7 +5,7 @@ use super::schedule::Schedule;
 use super::variable::Variable;
 use crate::changes::Changes;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::IdleWaits;
+use corewise_core::observe::{IdleWait, IdleWaits};
 use corewise_core::plan::OutcomeKind;
 use std::time::Instant;
 
@@ -28,11 +28,10 @@ pub struct Process {
     pub unset: Vec<Variable>,
     /// The spin count that is wanted of them, if not the library's own choice.
     pub wanted: Option<u64>,
-    /// Whether it has LLVM's OpenMP (or Intel's) and no other runtime: its idle threads yield their PE while
-    /// they spin, so that neither a shorter time nor turns do it any good.
-    pub yields: bool,
-    /// What would help if its threads are delayed and nothing can be changed.
-    pub advice: Option<&'static str>,
+    /// How idle threads of its other runtime libraries wait, which cannot be changed.
+    pub fixed: Vec<IdleWait>,
+    /// What would help if its threads are delayed, for libraries of which nothing can be changed.
+    pub advice: Vec<&'static str>,
     /// When its libraries are searched.
     pub schedule: Schedule,
     /// The most threads that it had at a time.
@@ -58,6 +57,14 @@ pub enum Runtime {
 }
 
 impl Runtime {
+    /// How idle threads wait in it.
+    fn waits(self) -> IdleWait {
+        match self {
+            Runtime::Libgomp => IdleWait::Adaptable,
+            Runtime::OpenMpi => IdleWait::MayYield,
+        }
+    }
+
     /// What is written so that threads spin for so many turns.
     pub fn value(self, turns: u64) -> u64 {
         match self {
@@ -76,8 +83,8 @@ impl Process {
             found: 0,
             unset: Vec::new(),
             wanted: None,
-            yields: false,
-            advice: None,
+            fixed: Vec::new(),
+            advice: Vec::new(),
             schedule: Schedule::from(Instant::now()),
             most_threads: 0,
         }
@@ -90,16 +97,9 @@ impl Process {
 
     /// How its idle threads wait, and whether that was changed.
     pub fn waits(&self) -> (IdleWaits, bool) {
-        match (self.copies.is_empty(), self.yields) {
-            (false, _) => (self.adaptable_waits(), self.wanted.is_some()),
-            (true, true) => (IdleWaits::Yield, false),
-            (true, false) => (IdleWaits::Fixed, false),
-        }
-    }
-
-    fn adaptable_waits(&self) -> IdleWaits {
-        let polls = self.copies.iter().any(|copy| copy.runtime == Runtime::OpenMpi);
-        if polls { IdleWaits::MayYield } else { IdleWaits::Adaptable }
+        let of_copies = self.copies.iter().map(|copy| copy.runtime.waits());
+        let is_changed = !self.copies.is_empty() && self.wanted.is_some();
+        (of_copies.chain(self.fixed.iter().copied()).collect(), is_changed)
     }
 
     /// The variables of all copies.

@@ -7,7 +7,9 @@ use super::schedule::Pressing;
 use super::variable::Variable;
 use super::{exported, libgomp, openmpi};
 use crate::changes::Changes;
+use corewise_code::library::Library;
 use corewise_code::names;
+use corewise_core::observe::IdleWait;
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
 use std::fmt::Display;
@@ -58,20 +60,24 @@ impl Process {
             }
         };
         let of_waits = if spin { self.search_waits(&loaded, files, changes) } else { Vec::new() };
-        self.yields = self.copies.is_empty() && loaded.defining(names::YIELDS).next().is_some();
-        self.advice = self.advice(&loaded);
+        let has = |symbol| loaded.defining(symbol).next().is_some();
+        let is_own =
+            |copy: &Library| !copy.elf.imports().iter().any(|name| exported::is_team_of_openmp(name));
+        let has_openblas = loaded.defining(exported::OPENBLAS).any(|(copy, _)| is_own(copy));
+        let fixed = [(has(names::YIELDS), IdleWait::Yield), (has_openblas, IdleWait::Fixed)];
+        self.fixed = fixed.into_iter().filter_map(|(has, waits)| has.then_some(waits)).collect();
+        self.advice = self.advice(loaded.pid);
         of_waits
     }
 
-    /// Which setting would help if its threads are delayed and nothing can be changed.
-    fn advice(&self, loaded: &Loaded) -> Option<&'static str> {
-        let is_chosen = || environment::first_set(loaded.pid, &SIZES).is_some();
-        let has_openblas = || loaded.defining(exported::OPENBLAS).next().is_some() && !is_chosen();
-        match (self.copies.is_empty(), self.yields) {
-            (false, _) => None,
-            (true, true) => Some(OF_LIBOMP),
-            (true, false) => has_openblas().then_some(OF_OPENBLAS),
-        }
+    /// Which settings would help if its threads are delayed and waits cannot be changed.
+    fn advice(&self, pid: u32) -> Vec<&'static str> {
+        let is_chosen = || environment::first_set(pid, &SIZES).is_some();
+        let of = self.fixed.iter().map(|waits| match waits {
+            IdleWait::Yield => Some(OF_LIBOMP),
+            _ => (!is_chosen()).then_some(OF_OPENBLAS),
+        });
+        of.flatten().collect()
     }
 
     fn search_waits(&mut self, loaded: &Loaded, files: &mut Files, changes: Option<&Changes>) -> Vec<String> {

@@ -2,8 +2,10 @@ use super::loaded::{Files, Loaded};
 use super::schedule::Schedule;
 use super::*;
 use crate::guardian::Guardian;
+use corewise_core::observe::IdleWait;
 use corewise_sys::proc::Proc;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -129,11 +131,54 @@ fn of_more_processes_than_there_are_descriptors_for_no_memory_is_kept() {
 fn threads_of_llvms_runtime_yield_and_their_waits_cannot_be_changed() {
     let mut program = Program::compiled_by("clang-19");
     let process = program.search();
-    assert_eq!(process.advice, Some(search::OF_LIBOMP));
-    assert_eq!(program.runtimes.waits(program.child.id()), (IdleWaits::Yield, false));
+    assert_eq!(process.advice, [search::OF_LIBOMP]);
+    assert_eq!(program.runtimes.waits(program.child.id()), (IdleWait::Yield.into(), false));
     let of_gnu = Program::start();
-    assert_eq!(of_gnu.runtimes.waits(of_gnu.child.id()), (IdleWaits::Adaptable, false));
-    assert!(of_gnu.runtimes.processes.values().all(|process| process.advice.is_none()));
+    assert_eq!(of_gnu.runtimes.waits(of_gnu.child.id()), (IdleWait::Adaptable.into(), false));
+    assert!(of_gnu.runtimes.processes.values().all(|process| process.advice.is_empty()));
+}
+
+/// A program of GNU's OpenMP that has loaded another runtime library, compiled by this compiler.
+fn with_two_libraries(compiler: &str) -> Program {
+    let directory = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/two_libraries.c");
+    let (binary, loaded) = (directory.path().join("two"), directory.path().join("loaded.so"));
+    let compile = |compiler: &str, options: &[&str], output: &Path| {
+        let mut command = Command::new(compiler);
+        let command = command.args(["-O2", "-fopenmp", source, "-o"]).arg(output).args(options);
+        assert!(command.status().unwrap().success());
+    };
+    compile(compiler, &["-fPIC", "-shared", "-DLOADED"], &loaded);
+    compile("cc", &["-ldl"], &binary);
+    let mut command = Command::new(binary);
+    undecided(&mut command).arg(loaded);
+    Program::watched(command)
+}
+
+#[test]
+fn both_spin_counts_of_two_libgomps_in_one_process_are_found_and_changed() {
+    let mut program = with_two_libraries("cc");
+    assert_eq!(program.search().copies.len(), 2);
+    program.apply(Change::Set(Setting::SpinCount(200)));
+    let values = |program: &Program| {
+        let process = &program.runtimes.processes[&program.child.id()];
+        process.copies.iter().map(|copy| copy.variable.word().unwrap()).collect::<Vec<u64>>()
+    };
+    assert_eq!(values(&program), [200, 200]);
+    assert_eq!(program.runtimes.waits(program.child.id()), (IdleWait::Adaptable.into(), true));
+    program.apply(Change::Reset(SettingKind::SpinCount));
+    assert_eq!(values(&program), [libgomp::UNDECIDED; 2]);
+}
+
+#[test]
+fn a_library_whose_waits_can_be_changed_does_not_hide_one_whose_threads_yield() {
+    let mut program = with_two_libraries("clang-19");
+    let process = program.search();
+    assert_eq!((process.copies.len(), &process.advice[..]), (1, &[search::OF_LIBOMP][..]));
+    let both: IdleWaits = [IdleWait::Adaptable, IdleWait::Yield].into_iter().collect();
+    assert_eq!(program.runtimes.waits(program.child.id()), (both, false));
+    program.apply(Change::Set(Setting::SpinCount(200)));
+    assert_eq!(program.runtimes.waits(program.child.id()), (both, true));
 }
 
 #[cfg(target_arch = "x86_64")]

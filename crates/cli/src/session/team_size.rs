@@ -21,9 +21,11 @@ use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::report::WaitsReport;
 use corewise_core::topology::DomainKind;
-use corewise_core::waits::teams;
+use corewise_core::waits::teams::{self, Shared};
+use corewise_sys::limits::Quota;
 use corewise_sys::proc::Proc;
 use corewise_sys::{affinity, demand, environment, limits, privileged};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -124,7 +126,21 @@ fn size(pes: &CpuSet, notes: &mut Vec<String>) -> Option<usize> {
         return None;
     }
     let others = demand::of_others(&Proc::own(), pes);
-    Some(teams::size(pes.len(), limits::pes_permitted(Path::new("/")), &others))
+    Some(teams::size(&shared(Path::new("/"), own, pes, &others)))
+}
+
+/// Returns what a process shares with others, of which so many threads want PEs now: the PEs, and each quota.
+fn shared(root: &Path, own: u32, pes: &CpuSet, others: &BTreeMap<u32, usize>) -> Vec<Shared> {
+    let quotas = limits::quotas_of(root, own);
+    let of_others = others.iter().map(|(&pid, &threads)| (limits::quotas_of(root, pid), threads));
+    let of_others: Vec<(Vec<Quota>, usize)> = of_others.collect();
+    let in_quota = |quota: &Quota| {
+        let is_in = |(quotas, _): &&(Vec<Quota>, usize)| quotas.iter().any(|of| of.folder == quota.folder);
+        let others = of_others.iter().filter(is_in).map(|(_, threads)| *threads).collect();
+        Shared { pes: quota.pes, others }
+    };
+    let of_pes = Shared { pes: pes.len() as f64, others: others.values().copied().collect() };
+    [of_pes].into_iter().chain(quotas.iter().map(in_quota)).collect()
 }
 
 /// Returns the PEs for loops in equal parts; `None` if all are best, and an error if that is not known.
@@ -182,6 +198,32 @@ mod tests {
         ] {
             let said = found(shape, permille, policy).unwrap_err();
             assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_quota_is_shared_by_those_in_its_group_in_both_versions_of_groups() {
+        for (of, folder, files) in [
+            ("0::", "sys/fs/cgroup", [("cpu.max", "400000 100000\n"), ("x", "")]),
+            (
+                "2:cpu:",
+                "sys/fs/cgroup/cpu",
+                [("cpu.cfs_quota_us", "400000"), ("cpu.cfs_period_us", "100000")],
+            ),
+        ] {
+            let groups = [(7, "/a/b"), (8, "/a/c"), (9, "/d")];
+            let mut machine: Vec<(String, String)> = Vec::new();
+            machine
+                .extend(groups.map(|(pid, group)| (format!("proc/{pid}/cgroup"), format!("{of}{group}\n"))));
+            machine.extend(files.map(|(name, text)| (format!("{folder}/a/{name}"), text.to_owned())));
+            let machine: Vec<(&str, &str)> =
+                machine.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+            let root = corewise_testing::machine::root(&machine);
+            let others = BTreeMap::from([(8, 2), (9, 16)]);
+            let shared = shared(root.path(), 7, &CpuSet::first_n(64), &others);
+            let expected = [(64.0, vec![2, 16]), (4.0, vec![2])];
+            assert_eq!(shared, expected.map(|(pes, others)| Shared { pes, others }), "{of}");
+            assert_eq!(teams::size(&shared), 2);
         }
     }
 

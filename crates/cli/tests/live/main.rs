@@ -15,6 +15,7 @@ mod hints;
 mod judged;
 mod metrics;
 mod progress;
+mod quota;
 mod replay;
 mod restored;
 mod run;

@@ -107,9 +107,14 @@ pub fn compiled_team(directory: &Path) -> PathBuf {
 
 /// The spin count of a process.
 pub fn spin_count(pid: u32) -> u64 {
+    spin_counts(pid)[0]
+}
+
+/// The spin counts of all libraries of a process.
+fn spin_counts(pid: u32) -> Vec<u64> {
     let mut files = Files::default();
     let loaded = Loaded::in_process(pid, &mut files).unwrap();
-    libgomp::find(&loaded, &mut files).remove(0).unwrap().own()
+    libgomp::find(&loaded, &mut files).into_iter().map(|found| found.unwrap().own()).collect()
 }
 
 pub fn spins_as_by_default(pid: u32) -> bool {
@@ -165,6 +170,34 @@ fn idle_threads_spin_shortly_while_others_need_their_pes_and_the_report_says_so(
     let reasons = decisions.iter().filter(|decision| !decision["setting"].is_null());
     let reasons: Vec<&str> = reasons.filter_map(|decision| decision["reason"].as_str()).collect();
     assert!(reasons[0].starts_with("its threads waited for a PE for "), "{decisions:?}");
+}
+
+/// As wheels bring copies of the library. Their teams take the PEs from each other, so nobody else is needed.
+#[test]
+fn both_libraries_of_a_program_that_has_two_are_changed_and_restored() {
+    needs!(TwoPes);
+    let directory = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/two_libraries.c");
+    let [loaded, binary] = ["loaded.so", "two"].map(|name| directory.path().join(name));
+    for (output, options) in [(&loaded, &["-fPIC", "-shared", "-DLOADED"][..]), (&binary, &["-ldl"])] {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-fopenmp", source, "-o"]).arg(output).args(options);
+        assert!(compiler.status().unwrap().success());
+    }
+    let mut command = corewise();
+    command.env_remove("OMP_WAIT_POLICY").env_remove(libgomp::VARIABLE).stdin(Stdio::piped());
+    command.args(["run", "-q", "--", "sh", "-c", "echo $$; exec \"$0\" \"$1\""]).args([&binary, &loaded]);
+    let mut run = Endless::start(command);
+    let _input = run.corewise.0.stdin.take();
+    let pid = run.pid;
+    let are = |own: bool| {
+        let is_one = |count: &u64| (*count == libgomp::UNDECIDED) == own;
+        let all = spin_counts(pid);
+        (all.len() == 2 && all.iter().all(is_one)).then_some(())
+    };
+    wait_for(|| are(false));
+    run.kill_corewise();
+    wait_for(|| are(true));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Readings of whole processes: what became of the time of their threads.
 
+#[cfg(test)]
+use super::IdleWait;
+use super::IdleWaits;
 use crate::ids::ThreadId;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -28,6 +31,13 @@ pub struct ProcessReading {
     /// Time throttled by a control group's quota, summed over all threads, in nanoseconds.
     #[serde(default)]
     pub throttled_ns: u64,
+    /// The same of the thread that it stopped longest between two readings, added up, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_ns: Option<u64>,
+    /// The PE time that the quotas of its control groups permit, in thousandths of a PE. The group that
+    /// permits least counts; other processes may share it. `None` without a quota, or if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_permille: Option<u32>,
     /// How often its threads were given a PE, if the kernel shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeslices: Option<u64>,
@@ -43,28 +53,6 @@ pub struct ProcessReading {
     pub other_gangs: u32,
 }
 
-/// How the idle threads of a process wait, by the runtime libraries that it has loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IdleWaits {
-    /// In a way that cannot be changed, as far as is known.
-    #[default]
-    Fixed,
-    /// They spin for a number of turns that can be changed from outside (GNU's OpenMP).
-    Adaptable,
-    /// They poll, and can be made to yield their PE meanwhile from outside (Open MPI). They never block.
-    MayYield,
-    /// They yield their PE while they spin (LLVM's and Intel's OpenMP).
-    Yield,
-}
-
-impl IdleWaits {
-    /// Returns whether they can be changed from outside.
-    pub fn is_adaptable(self) -> bool {
-        matches!(self, IdleWaits::Adaptable | IdleWaits::MayYield)
-    }
-}
-
 /// What a process did between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ProcessTimes {
@@ -78,6 +66,10 @@ pub struct ProcessTimes {
     pub wait_s: f64,
     /// Time throttled by a quota, in seconds.
     pub throttled_s: f64,
+    /// Time for which a quota stopped the thread that it stopped longest, in seconds.
+    pub stopped_s: f64,
+    /// The PE time that its quota permits, in seconds; `None` without one.
+    pub permitted_s: Option<f64>,
     /// How often threads were given a PE.
     pub timeslices: Option<f64>,
     /// Idle time of its PEs, in seconds.
@@ -89,12 +81,15 @@ impl ProcessReading {
     pub fn since(&self, before: &ProcessReading) -> ProcessTimes {
         let seconds = |now: u64, before: u64| Duration::from_nanos(now.saturating_sub(before)).as_secs_f64();
         let both = |now: Option<u64>, before: Option<u64>| Some((now?, before?));
+        let elapsed_s = seconds(self.at.0, before.at.0);
         ProcessTimes {
-            elapsed_s: seconds(self.at.0, before.at.0),
+            elapsed_s,
             threads: self.threads,
             run_s: seconds(self.run_ns, before.run_ns),
             wait_s: seconds(self.wait_ns, before.wait_ns),
             throttled_s: seconds(self.throttled_ns, before.throttled_ns),
+            stopped_s: seconds(self.stopped_ns.unwrap_or(0), before.stopped_ns.unwrap_or(0)),
+            permitted_s: self.quota_permille.map(|permille| f64::from(permille) / 1e3 * elapsed_s),
             timeslices: both(self.timeslices, before.timeslices)
                 .map(|(now, before)| now.saturating_sub(before) as f64),
             idle_s: both(self.idle_ns, before.idle_ns).map(|(now, before)| seconds(now, before)),
@@ -112,9 +107,11 @@ impl ProcessReading {
             run_ns: 0,
             wait_ns: 0,
             throttled_ns: 0,
+            stopped_ns: None,
+            quota_permille: None,
             timeslices: None,
             idle_ns: None,
-            waits: IdleWaits::Adaptable,
+            waits: IdleWait::Adaptable.into(),
             other_gangs: 0,
         }
     }
@@ -146,9 +143,11 @@ mod tests {
         };
         let times = after.since(&before);
         assert_eq!((times.elapsed_s, times.run_s, times.wait_s), (1.0, 1.5, 0.5));
-        assert_eq!((times.timeslices, times.idle_s), (None, None));
+        assert_eq!((times.timeslices, times.idle_s, times.permitted_s), (None, None, None));
         assert_eq!(times.waiting_share(), 0.25);
         assert_eq!(after.since(&after).waiting_share(), 0.0);
+        let limited = ProcessReading { at: Time(2_000_000_000), quota_permille: Some(1_500), ..before };
+        assert_eq!(limited.since(&before).permitted_s, Some(3.0));
         let known = ProcessReading { timeslices: Some(4), idle_ns: Some(5), ..before };
         assert_eq!((after.since(&known).timeslices, after.since(&known).idle_s), (Some(5.0), Some(0.0)));
     }

@@ -20,6 +20,7 @@ use crate::stats::{median, quantile};
 use crate::time::Time;
 use crate::topology::Topology;
 use crate::view::{Usage, working_share};
+use crate::waits::QUOTA_IS_SPENT;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,8 @@ pub struct ReportBuilder {
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     /// The processes whose waits were changed, by the kind of change.
     cured: BTreeSet<(SettingKind, ThreadId)>,
+    /// Whether the waits of any were to be shorter for the sake of its quota.
+    in_quota: bool,
     /// The number of such processes that have ended and were removed from `cured`, and their programs.
     cured_and_ended: BTreeMap<SettingKind, u64>,
     programs_of_ended: BTreeMap<Arc<str>, u64>,
@@ -251,6 +254,7 @@ impl ReportBuilder {
         if self.open.len() > 2 * DECISIONS_LISTED_MAX {
             self.open.retain(|(_, number)| *number >= self.decisions_left_out);
         }
+        self.in_quota |= action.reason.starts_with(QUOTA_IS_SPENT);
         let (tid, reason) = (action.thread.tid, action.reason.to_string());
         self.decisions.push_back(Decision { at_ns: at.0, tid, pes, setting, reason, outcome: None });
         if self.decisions.len() > DECISIONS_LISTED_MAX {
@@ -408,6 +412,7 @@ impl ReportBuilder {
             programs: ChangedProgram::list(programs),
             spinning_cpu_seconds: spun.reduce(|sum, seconds| sum + seconds),
             shortened_processes: cured(SettingKind::SpinCount),
+            in_quota: self.in_quota,
             processes_in_turns: cured(SettingKind::Turns),
             team_size: None,
             team_pes: None,

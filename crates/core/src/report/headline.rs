@@ -63,8 +63,12 @@ pub fn headline_of_unwatched(changed: &WaitsReport, why: &str) -> Headline {
 
 /// What was done about waits, if anything.
 fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
+    let shorter = match waits.in_quota {
+        true => "sleep instead of spin while others needed a CPU or a CPU quota was spent",
+        false => "sleep instead of spin while others needed a CPU",
+    };
     let kinds = [
-        (waits.shortened_processes, "let idle threads of", "sleep instead of spin while others needed a CPU"),
+        (waits.shortened_processes, "let idle threads of", shorter),
         (waits.processes_in_turns, "let", "take turns on the CPUs with other programs"),
     ];
     let mut did = Vec::new();

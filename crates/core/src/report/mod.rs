@@ -95,6 +95,9 @@ pub struct WaitsReport {
     pub spinning_cpu_seconds: Option<f64>,
     /// The number of processes whose spin count was reduced, at least for a while.
     pub shortened_processes: u64,
+    /// Whether any of them was in a CPU quota that was spent.
+    #[serde(default)]
+    pub in_quota: bool,
     /// The number of processes that took turns with others, at least for a while.
     pub processes_in_turns: u64,
     /// The size of thread teams that corewise chose before the start (`OMP_NUM_THREADS`); `null` if the

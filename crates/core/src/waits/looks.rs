@@ -60,7 +60,7 @@ impl Looks {
 
     /// Takes in what was seen of all processes with several threads. Returns the time until the next look.
     pub fn take(&mut self, now: Time, looks: &[Look]) -> Duration {
-        if !looks.is_empty() && looks.iter().all(|look| look.waits == IdleWaits::Yield) {
+        if !looks.is_empty() && looks.iter().all(|look| look.waits.only_yields()) {
             return EVERY_IF_ALL_YIELD;
         }
         let mattering = looks.iter().filter(|look| look.matters()).count();
@@ -75,7 +75,7 @@ impl Looks {
 impl Look {
     /// Returns whether its waits matter, and nothing was done about them.
     fn matters(&self) -> bool {
-        let is_undecided = !self.is_changed && self.waits != IdleWaits::Yield;
+        let is_undecided = !self.is_changed && !self.waits.only_yields();
         is_undecided && losses::of_own_waits(&self.times) > UNTRIED
     }
 
@@ -95,10 +95,11 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::IdleWait;
 
-    fn look(waits: IdleWaits, is_changed: bool, wait_s: f64) -> Look {
+    fn look(waits: IdleWait, is_changed: bool, wait_s: f64) -> Look {
         let times = ProcessTimes { elapsed_s: 1.0, threads: 2, run_s: 1.0, wait_s, ..Default::default() };
-        Look { times, waits, is_changed, was_reported: false }
+        Look { times, waits: waits.into(), is_changed, was_reported: false }
     }
 
     #[test]
@@ -106,11 +107,11 @@ mod tests {
         let at = |ms: u64| Time(ms * 1_000_000);
         let ms = Duration::from_millis;
         let next = |looks: &[Look]| Looks::new(at(0)).take(at(2_000), looks);
-        assert_eq!(next(&[look(IdleWaits::Adaptable, false, 0.5)]), ms(5));
-        assert_eq!(next(&[look(IdleWaits::Adaptable, true, 0.5)]), ms(50));
-        assert_eq!(next(&[look(IdleWaits::Fixed, false, 0.0)]), ms(50));
-        assert_eq!(next(&[look(IdleWaits::Yield, false, 0.5)]), ms(250));
-        let both = [look(IdleWaits::Yield, false, 0.5), look(IdleWaits::Fixed, false, 0.5)];
+        assert_eq!(next(&[look(IdleWait::Adaptable, false, 0.5)]), ms(5));
+        assert_eq!(next(&[look(IdleWait::Adaptable, true, 0.5)]), ms(50));
+        assert_eq!(next(&[look(IdleWait::Fixed, false, 0.0)]), ms(50));
+        assert_eq!(next(&[look(IdleWait::Yield, false, 0.5)]), ms(250));
+        let both = [look(IdleWait::Yield, false, 0.5), look(IdleWait::Fixed, false, 0.5)];
         assert_eq!(next(&both), ms(5));
     }
 
@@ -119,7 +120,7 @@ mod tests {
         let at = |ms: u64| Time(ms * 1_000_000);
         let ms = Duration::from_millis;
         let mut looks = Looks::new(at(0));
-        let waiting = look(IdleWaits::Fixed, false, 0.5);
+        let waiting = look(IdleWait::Fixed, false, 0.5);
         let next = |looks: &mut Looks, at_ms, count| looks.take(at(at_ms), &vec![waiting; count]);
         assert_eq!(next(&mut looks, 2_000, 1), ms(5));
         assert_eq!(next(&mut looks, 2_400, 1), ms(20));
@@ -131,8 +132,8 @@ mod tests {
 
     #[test]
     fn the_end_of_waiting_is_reported_too() {
-        let calm = look(IdleWaits::Fixed, false, 0.0);
-        assert!(!calm.is_reported() && look(IdleWaits::Fixed, false, 0.1).is_reported());
+        let calm = look(IdleWait::Fixed, false, 0.0);
+        assert!(!calm.is_reported() && look(IdleWait::Fixed, false, 0.1).is_reported());
         assert!(Look { was_reported: true, ..calm }.is_reported());
         assert!(Look { is_changed: true, ..calm }.is_reported());
     }

@@ -19,13 +19,20 @@
 //! block costs is at most twice as expensive as the best choice, whatever comes (Karlin, Li, Manasse, Owicki,
 //! "Empirical studies of competitive spinning for a shared-memory multiprocessor", SOSP'91).
 //!
+//! **In a quota** of a control group PE time is not free while the group is throttled: what its threads spin
+//! is lost to their own team, whoever else there is. Of `n` threads all but one may spin, and no more is lost
+//! than the time for which the quota stops them ([`in_quota`]); how much of that is spinning is not seen. With
+//! short waits it is: threads that would spin rest instead, but for the time in which others wake up, and own
+//! waits would lose that as far as the quota does not pay for all threads. Idle PEs beyond the quota are not
+//! available, so short waits lose no time there.
+//!
 //! **Samples** ([`Samples`]) show spinning and the kernel's part as they are, in turns, too.
 //!
 //! Limits: all threads that ran lately count as one team. What the other processes lose is not counted; it is
 //! about the same, as waiting is mutual.
 
 use crate::ids::ThreadId;
-use crate::observe::{IdleWaits, ProcessTimes, SampleReading};
+use crate::observe::{IdleWait, IdleWaits, ProcessTimes, SampleReading};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -58,20 +65,38 @@ fn of_team(waiting: f64, threads: u32) -> f64 {
     1.0 - (1.0 - waiting.clamp(0.0, 1.0)).powf(f64::from(threads.max(2) - 1))
 }
 
+/// Returns the most that own waits that spin can lose in a quota, by the throttling that was seen.
+pub fn in_quota(times: &ProcessTimes) -> f64 {
+    let ProcessTimes { run_s, wait_s, throttled_s, .. } = *times;
+    let all_but_one = 1.0 - 1.0 / f64::from(times.threads.max(2));
+    if throttled_s > 0.0 { (throttled_s / (run_s + wait_s + throttled_s)).min(all_but_one) } else { 0.0 }
+}
+
+/// The PE time that its quota would have permitted beyond what it ran; `None` without a quota.
+fn left_of_quota(times: &ProcessTimes) -> Option<f64> {
+    if times.throttled_s > 0.0 {
+        return Some(0.0);
+    }
+    times.permitted_s.map(|permitted_s| (permitted_s - times.run_s).max(0.0))
+}
+
 /// The losses of a process while its waits are short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Short {
     /// What is lost now.
     pub short: f64,
-    /// What own waits would lose.
+    /// What own waits would lose because others need the PEs.
     pub own: f64,
+    /// What own waits would lose of its quota; `None` if that would do for all threads.
+    pub own_in_quota: Option<f64>,
 }
 
 impl Short {
     /// Returns the losses over a time; `None` if blocks or idle time are unknown.
     pub fn of(times: &ProcessTimes, waits: IdleWaits) -> Option<Short> {
         let (timeslices, idle_s) = (times.timeslices?, times.idle_s?);
-        let blocks = if waits == IdleWaits::MayYield { 0.0 } else { timeslices };
+        let never_block = waits.contains(IdleWait::MayYield) && !waits.contains(IdleWait::Adaptable);
+        let blocks = if never_block { 0.0 } else { timeslices };
         let wake_ups_s = blocks * WAKE_UP.as_secs_f64();
         // While a PE leaves an idle state, it is not idle, but the thread still waits.
         let waking_s = times.wait_s.min(wake_ups_s).min(idle_s);
@@ -79,15 +104,28 @@ impl Short {
         if available_s <= 0.0 {
             return None;
         }
-        let late_s = idle_s.min(wake_ups_s + times.wait_s) + waking_s;
+        let left_s = left_of_quota(times);
+        let late_s = (idle_s.min(wake_ups_s + times.wait_s) + waking_s).min(left_s.unwrap_or(f64::INFINITY));
         let short = (blocks * BLOCK.as_secs_f64() + late_s) / (times.run_s + late_s).max(f64::MIN_POSITIVE);
         let wanted_s = f64::from(times.threads) * times.elapsed_s;
         let step_s = times.run_s / blocks.max(1.0);
         let slice_s = SLICE.as_secs_f64();
-        let own =
-            of_team((wanted_s - available_s) / available_s, times.threads) * slice_s / (slice_s + step_s);
-        Some(Short { short: short.min(1.0), own })
+        // What a quota stops nobody else keeps from its PEs.
+        let waiting = (wanted_s - times.throttled_s - available_s) / available_s;
+        let own = of_team(waiting, times.threads) * slice_s / (slice_s + step_s);
+        let unpaid = left_s.map(|left_s| 1.0 - (times.run_s + left_s) / wanted_s);
+        let unpaid = unpaid.filter(|&share| share > 0.0 && waits.contains(IdleWait::Adaptable));
+        let own_in_quota = unpaid.map(|unpaid| rest(times, wake_ups_s).min(unpaid));
+        Some(Short { short: short.min(1.0), own, own_in_quota })
     }
+}
+
+/// The share of the time in which its quota did not stop them that threads slept, but for so long while others
+/// woke up, when they would not have waited at all.
+fn rest(times: &ProcessTimes, wake_ups_s: f64) -> f64 {
+    let ProcessTimes { run_s, wait_s, elapsed_s, stopped_s, .. } = *times;
+    let wanted_s = f64::from(times.threads) * (elapsed_s - stopped_s).max(0.0);
+    ((wanted_s - run_s - wait_s - wake_ups_s) / wanted_s.max(f64::MIN_POSITIVE)).max(0.0)
 }
 
 /// Returns the share of a process's CPU time that blocks and wake-ups cost.
@@ -144,7 +182,7 @@ impl Samples {
             all += now.all.saturating_sub(before.all);
             spinning += now.spinning.saturating_sub(before.spinning);
             kernel += now.kernel.saturating_sub(before.kernel);
-            if matches!(waits, IdleWaits::Yield | IdleWaits::MayYield) {
+            if waits.may_yield() {
                 spinning = spinning.saturating_sub(now.yielding.saturating_sub(before.yielding));
             }
         }
@@ -173,7 +211,7 @@ mod tests {
     fn short(threads: u32, run_s: f64, idle_s: f64, blocks: f64) -> Short {
         let times = second(threads, run_s, 0.0);
         let times = ProcessTimes { timeslices: Some(blocks), idle_s: Some(idle_s), ..times };
-        Short::of(&times, IdleWaits::Adaptable).unwrap()
+        Short::of(&times, IdleWait::Adaptable.into()).unwrap()
     }
 
     fn close(value: f64, expected: f64) -> bool {
@@ -191,7 +229,7 @@ mod tests {
 
     #[test]
     fn alone_own_waits_lose_nothing_and_short_ones_do() {
-        let Short { short, own } = short(2, 1.4, 0.6, 40_000.0);
+        let Short { short, own, .. } = short(2, 1.4, 0.6, 40_000.0);
         assert!(own < 0.01 && close(short, (0.2 + 0.6) / 2.0), "{short} {own}");
     }
 
@@ -208,10 +246,52 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_loses_at_most_what_it_stops_and_what_all_threads_but_one_may_spin() {
+        let of = |throttled_s| in_quota(&ProcessTimes { throttled_s, ..second(2, 1.0, 0.0) });
+        assert_eq!(of(0.0), 0.0);
+        assert!(close(of(0.25), 0.2) && close(of(3.0), 0.5), "{} {}", of(0.25), of(3.0));
+    }
+
+    #[test]
+    fn in_a_quota_own_waits_lose_what_threads_rest_and_the_quota_does_not_pay_for() {
+        let of = |run_s: f64, throttled_s, permitted_s, blocks| {
+            let (timeslices, idle_s) = (Some(blocks), Some(2.0 - run_s));
+            let stopped_s = throttled_s / 1.5;
+            let times = ProcessTimes { throttled_s, stopped_s, permitted_s, ..second(2, run_s, 0.0) };
+            let times = ProcessTimes { timeslices, idle_s, ..times };
+            Short::of(&times, IdleWait::Adaptable.into()).unwrap()
+        };
+        let half_serial = of(1.0, 0.5, Some(1.0), 100.0);
+        assert!(
+            close(half_serial.own_in_quota.unwrap(), 0.25) && half_serial.short < 0.01,
+            "{half_serial:?}"
+        );
+        assert_eq!(half_serial.own, 0.0, "nobody else needs the PEs");
+        let by_a_stopped_neighbour = of(0.6, 0.9, Some(1.0), 100.0);
+        assert!(close(by_a_stopped_neighbour.own_in_quota.unwrap(), 0.25), "{by_a_stopped_neighbour:?}");
+        let not_stopped = of(1.5, 0.0, Some(1.6), 100.0);
+        assert!(close(not_stopped.own_in_quota.unwrap(), 0.2), "own waits would be: {not_stopped:?}");
+        let enough = of(1.5, 0.0, Some(2.0), 100.0);
+        assert_eq!(enough.own_in_quota, None, "the quota pays for all");
+        let often = of(1.0, 0.8, Some(1.0), 60_000.0);
+        assert!(often.short > 0.25 && often.own_in_quota == Some(0.0), "{often:?}");
+        let rests_while_others_wake_up = of(1.0, 0.5, Some(1.0), 5_000.0);
+        assert!(
+            close(rests_while_others_wake_up.own_in_quota.unwrap(), 0.14),
+            "{rests_while_others_wake_up:?}"
+        );
+        let unlimited = of(1.0, 0.0, None, 100.0);
+        assert_eq!(unlimited.own_in_quota, None);
+        assert!(unlimited.short > half_serial.short, "an idle PE beyond a quota is not lost");
+    }
+
+    #[test]
     fn threads_that_yield_do_not_block() {
         let times = ProcessTimes { timeslices: Some(1e5), idle_s: Some(0.0), ..second(1, 0.5, 0.5) };
-        let of = |waits| Short::of(&times, waits).unwrap().short;
-        assert_eq!((of(IdleWaits::MayYield), of(IdleWaits::Adaptable)), (0.0, 1.0));
+        let of = |waits: IdleWait| Short::of(&times, waits.into()).unwrap().short;
+        assert_eq!((of(IdleWait::MayYield), of(IdleWait::Adaptable)), (0.0, 1.0));
+        let both = [IdleWait::MayYield, IdleWait::Adaptable].into_iter().collect();
+        assert_eq!(Short::of(&times, both).unwrap().short, 1.0, "those of the other library do");
     }
 
     #[test]
@@ -227,9 +307,9 @@ mod tests {
         let before: Samples = [(thread(1), &reading(10, 10, 0, 0))].into_iter().collect();
         let (first, second) = (reading(10, 40, 20, 10), reading(60, 0, 0, 0));
         let now: Samples = [(thread(1), &first), (thread(2), &second)].into_iter().collect();
-        let loss = now.since(&before, IdleWaits::Fixed);
+        let loss = now.since(&before, IdleWait::Fixed.into());
         assert_eq!(loss, SampledLoss { samples: 100, spinning: 0.3, kernel: 0.1 });
-        assert_eq!(now.since(&before, IdleWaits::Yield).spinning, 0.1);
+        assert_eq!(now.since(&before, IdleWait::Yield.into()).spinning, 0.1);
         let often = ProcessTimes { run_s: 1.0, timeslices: Some(50_000.0), ..ProcessTimes::default() };
         assert!(close(loss.total(&often), 0.4));
         let rarely = ProcessTimes { timeslices: Some(100.0), ..often };

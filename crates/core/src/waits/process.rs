@@ -17,11 +17,11 @@
 //! is tried again after a [`Backoff`].
 
 use super::losses::{self, Samples, Short, UNTRIED};
-use super::{Mitigations, SPIN_COUNT};
+use super::{Mitigations, QUOTA_IS_SPENT, SPIN_COUNT};
 use crate::backoff::Backoff;
 use crate::cadence::Cadence;
 use crate::evidence::{Evidence, PAIRS_MAX};
-use crate::observe::{IdleWaits, ProcessReading, ProcessTimes};
+use crate::observe::{IdleWait, IdleWaits, ProcessReading, ProcessTimes};
 use crate::plan::Setting;
 use crate::time::Time;
 use std::sync::Arc;
@@ -36,6 +36,10 @@ const SAMPLES_OPEN: Duration = Duration::from_millis(40);
 
 /// How long own waits are left alone after a relapse: from what people notice to a phase of a program.
 const OWN_AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
+
+/// The time in which a quota of a control group is counted: the default of `cpu.max`, which Docker and
+/// Kubernetes use.
+const QUOTA_PERIOD: Duration = Duration::from_millis(100);
 
 /// How long short waits are left alone that did not help: a trial takes a tenth of a second.
 const SHORT_AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
@@ -117,6 +121,34 @@ struct Judgement {
     evidence: Evidence,
 }
 
+/// The times from some reading on.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    from: ProcessReading,
+    /// The most threads at once since then.
+    threads: u32,
+}
+
+impl Window {
+    fn from(reading: &ProcessReading) -> Window {
+        Window { from: *reading, threads: reading.threads }
+    }
+
+    fn take(&mut self, reading: &ProcessReading) {
+        self.threads = self.threads.max(reading.threads);
+    }
+
+    fn until(&self, reading: &ProcessReading) -> ProcessTimes {
+        ProcessTimes { threads: self.threads, ..reading.since(&self.from) }
+    }
+
+    /// Returns whether it is a period of a quota: throttling is known when it is over.
+    fn is_period(&self, reading: &ProcessReading) -> bool {
+        let is_long = reading.at.since(self.from.at) >= 2 * QUOTA_PERIOD;
+        is_long || reading.throttled_ns > self.from.throttled_ns
+    }
+}
+
 /// The waits of one process.
 #[derive(Debug)]
 pub struct Process {
@@ -125,9 +157,14 @@ pub struct Process {
     state: State,
     reason: Arc<str>,
     last: ProcessReading,
-    /// The last reading with idle time, and the most threads at once since then.
-    idle_from: (ProcessReading, u32),
+    /// Since the last reading with idle time.
+    idle: Window,
     regret: Regret,
+    /// Since its quota was last looked at, and what own waits may have lost of that.
+    quota: Window,
+    quota_regret: Regret,
+    /// Whether its waits are short for the sake of its quota alone.
+    is_in_quota: bool,
     /// Since when it lacks PEs.
     lacks_pes: Option<Time>,
     backoffs: Backoffs,
@@ -150,8 +187,11 @@ impl Process {
             state: State::Own,
             reason: "".into(),
             last: *reading,
-            idle_from: (*reading, reading.threads),
+            idle: Window::from(reading),
             regret: Regret::with_price(CHANGE),
+            quota: Window::from(reading),
+            quota_regret: Regret::with_price(CHANGE),
+            is_in_quota: false,
             lacks_pes: None,
             backoffs: Backoffs {
                 short: backoff(SHORT_AGAIN),
@@ -196,7 +236,8 @@ impl Process {
 
     /// Takes in a reading of a time that says nothing, because its changes were undone.
     pub fn skip(&mut self, reading: &ProcessReading) {
-        (self.last, self.idle_from) = (*reading, (*reading, reading.threads));
+        self.last = *reading;
+        (self.idle, self.quota) = (Window::from(reading), Window::from(reading));
         self.judgement.from = None;
     }
 
@@ -205,12 +246,15 @@ impl Process {
         self.regret.take((loss - UNTRIED) * times.elapsed_s);
         let waits = self.waits();
         // Yielding is no loss, but it may spin in its own code, too.
-        let may_spin = waits == IdleWaits::Fixed || self.is_apart(now);
+        let may_spin = waits.contains(IdleWait::Fixed) && !waits.is_adaptable() || self.is_apart(now);
         if may_spin || !self.backoffs.short.is_over(now) {
             self.miss_samples(times);
         }
-        if self.regret.is_none() && (waits != IdleWaits::Yield || self.backoffs.own.is_over(now)) {
+        if self.regret.is_none() && (!waits.contains(IdleWait::Yield) || self.backoffs.own.is_over(now)) {
             self.lacks_pes = None;
+        }
+        if self.saves_quota(waits, now) {
+            return true;
         }
         if !self.regret.is_due() {
             return false;
@@ -219,8 +263,7 @@ impl Process {
             self.lacks_pes = Some(now);
             self.backoffs.own.fail(now);
         }
-        let may_be_short = self.backoffs.short.is_over(now) || self.own_seen > self.short_seen;
-        if !waits.is_adaptable() || !may_be_short {
+        if !waits.is_adaptable() || !self.may_be_short(now) {
             return false;
         }
         let (lost, waited) = (100.0 * loss, 100.0 * times.waiting_share());
@@ -229,22 +272,49 @@ impl Process {
         true
     }
 
+    fn may_be_short(&self, now: Time) -> bool {
+        self.backoffs.short.is_over(now) || self.own_seen > self.short_seen
+    }
+
+    /// Returns whether its waits are short from now on for the sake of its quota.
+    fn saves_quota(&mut self, waits: IdleWaits, now: Time) -> bool {
+        self.quota.take(&self.last);
+        if !self.quota.is_period(&self.last) {
+            return false;
+        }
+        let times = self.quota.until(&self.last);
+        self.quota = Window::from(&self.last);
+        let loss = losses::in_quota(&times);
+        self.quota_regret.take((loss - UNTRIED) * times.elapsed_s);
+        if !self.quota_regret.is_due() || !waits.contains(IdleWait::Adaptable) || !self.may_be_short(now) {
+            return false;
+        }
+        self.backoffs.own.fail(now);
+        let why = format!("{QUOTA_IS_SPENT}, and spinning may lose {:.0} % of it", 100.0 * loss);
+        self.enter(State::Short, why.into());
+        self.is_in_quota = true;
+        true
+    }
+
     fn take_short(&mut self, times: &ProcessTimes, now: Time) -> bool {
         self.miss_samples(times);
-        let (from, threads) = self.idle_from;
-        let threads = threads.max(self.last.threads);
-        self.idle_from.1 = threads;
+        self.idle.take(&self.last);
         if self.last.other_gangs > 0 && self.may.turns && self.offer.is_some() {
             self.enter(State::Turns, self.reason_for_turns().unwrap_or_default());
             return true;
         }
-        if self.last.idle_ns.is_none() {
+        let is_limited = self.last.quota_permille.is_some();
+        if self.last.idle_ns.is_none() || is_limited && !self.idle.is_period(&self.last) {
             return false;
         }
-        self.idle_from = (self.last, self.last.threads);
-        let window = ProcessTimes { threads, ..self.last.since(&from) };
-        let Some(Short { short, own }) = Short::of(&window, self.last.waits) else { return false };
-        let is_calm = own < UNTRIED;
+        let window = self.idle.until(&self.last);
+        self.idle = Window::from(&self.last);
+        let Some(Short { short, own, own_in_quota }) = Short::of(&window, self.last.waits) else {
+            return false;
+        };
+        self.is_in_quota = own < UNTRIED && own_in_quota.is_some();
+        let is_calm = own < UNTRIED && own_in_quota.is_none();
+        let own = own.max(own_in_quota.unwrap_or(0.0));
         // What was seen is better than what is expected.
         let own = if is_calm { own } else { own.max(self.own_seen) };
         self.regret.take((short - own) * window.elapsed_s);
@@ -288,7 +358,9 @@ impl Process {
     fn enter(&mut self, state: State, reason: Arc<str>) {
         (self.state, self.reason) = (state, reason);
         self.regret.reset();
-        self.idle_from = (self.last, self.last.threads);
+        self.quota_regret.reset();
+        (self.idle, self.quota) = (Window::from(&self.last), Window::from(&self.last));
+        self.is_in_quota = false;
         self.judgement = Judgement::default();
         if state == State::Own {
             (self.lacks_pes, self.offer) = (None, None);
@@ -297,10 +369,7 @@ impl Process {
 
     /// How its idle threads wait, as far as that may be changed.
     fn waits(&self) -> IdleWaits {
-        match self.last.waits {
-            waits if waits.is_adaptable() && !self.may.spin => IdleWaits::Fixed,
-            waits => waits,
-        }
+        if self.may.spin { self.last.waits } else { self.last.waits.fixed() }
     }
 
     /// Somebody else decides from now on.
@@ -404,10 +473,16 @@ impl Process {
         matches!(self.state, State::Short | State::Turns)
     }
 
+    /// Returns whether its waits are changed because other threads want its PEs.
+    pub fn is_changed_for_others(&self) -> bool {
+        self.is_changed() && !self.is_in_quota
+    }
+
     /// Returns whether no two of its threads should share a PE: they yield to each other in vain.
     pub fn is_apart(&self, now: Time) -> bool {
         let lacks_for = self.lacks_pes.map_or(Duration::ZERO, |since| now.since(since));
-        let yields = self.state == State::Own && self.waits() == IdleWaits::Yield;
+        let has_all_pes = matches!(self.state, State::Own | State::Short);
+        let yields = has_all_pes && self.waits().contains(IdleWait::Yield);
         self.may.turns && yields && lacks_for >= APART_AFTER
     }
 

@@ -6,7 +6,8 @@
 //!
 //! Approach. The program starts with its fair share of the PEs as the size (`OMP_NUM_THREADS`). The share is
 //! max-min fair: each of the others gets a PE for each of its threads, but no program gets more than another
-//! one that wants more; so what is idle is never left over.
+//! one that wants more; so what is idle is never left over. Each quota is divided in the same way, among
+//! those that it limits; the least of all these shares counts.
 //!
 //! The size is chosen once, before the program can ask for it, and is never changed. A program that has
 //! asked (`omp_get_max_threads`) relies on the answer: it divides its work among so many threads, waits for
@@ -29,12 +30,19 @@
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 
-/// Returns the number of threads for a program on so many PEs, of whose time its quota permits so many,
-/// beside other programs with so many threads each that want a PE.
-pub fn size(pes: usize, quota: Option<f64>, others: &[usize]) -> usize {
-    let share = fair_share(pes, others);
-    let permitted = quota.map_or(share, |quota| share.min(quota));
-    (permitted.round() as usize).max(1)
+/// What a program shares with others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shared {
+    /// The PEs, or the PEs whose time a quota permits.
+    pub pes: f64,
+    /// The threads that want a PE of each other program that shares them.
+    pub others: Vec<usize>,
+}
+
+/// Returns the number of threads for a program that shares the machine's PEs and each quota that limits it.
+pub fn size(shared: &[Shared]) -> usize {
+    let shares = shared.iter().map(|Shared { pes, others }| fair_share(*pes, others));
+    (shares.reduce(f64::min).unwrap_or(1.0).round() as usize).max(1)
 }
 
 /// Returns on which of these PEs a loop in equal parts ends first; `None` if it does so on all of them, or
@@ -51,10 +59,10 @@ pub fn fastest(pes: &CpuSet, speed: impl Fn(PeId) -> Option<f64>) -> Option<CpuS
 }
 
 /// The PEs that are left for one more program that wants all of them.
-fn fair_share(pes: usize, others: &[usize]) -> f64 {
+fn fair_share(pes: f64, others: &[usize]) -> f64 {
     let mut demands = others.to_vec();
     demands.sort_unstable();
-    let (mut left, mut programs) = (pes as f64, others.len() + 1);
+    let (mut left, mut programs) = (pes, others.len() + 1);
     for demand in demands {
         if demand as f64 >= left / programs as f64 {
             break;
@@ -68,22 +76,26 @@ fn fair_share(pes: usize, others: &[usize]) -> f64 {
 mod tests {
     use super::*;
 
+    fn shared(pes: f64, others: &[usize]) -> Shared {
+        Shared { pes, others: others.to_vec() }
+    }
+
     #[test]
     fn a_program_gets_what_is_idle_and_never_less_than_its_equal_part() {
         let check = |pes, others: &[usize], expected| {
-            assert_eq!(size(pes, None, others), expected, "{pes} PEs beside {others:?}");
+            assert_eq!(size(&[shared(pes, others)]), expected, "{pes} PEs beside {others:?}");
         };
-        check(8, &[], 8);
-        check(8, &[1], 7);
-        check(8, &[3, 1], 4);
-        check(8, &[8], 4);
-        check(64, &[64], 32);
-        check(64, &[500], 32);
-        check(8, &[1, 8], 4); // 3.5 each for it and the larger one.
-        check(8, &[1; 8], 1);
-        check(2, &[1], 1);
-        check(2, &[1, 1, 1, 1], 1);
-        check(1, &[], 1);
+        check(8.0, &[], 8);
+        check(8.0, &[1], 7);
+        check(8.0, &[3, 1], 4);
+        check(8.0, &[8], 4);
+        check(64.0, &[64], 32);
+        check(64.0, &[500], 32);
+        check(8.0, &[1, 8], 4); // 3.5 each for it and the larger one.
+        check(8.0, &[1; 8], 1);
+        check(2.0, &[1], 1);
+        check(2.0, &[1, 1, 1, 1], 1);
+        check(1.0, &[], 1);
     }
 
     #[test]
@@ -112,10 +124,15 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_limits_it_too() {
-        assert_eq!(size(8, Some(2.0), &[]), 2);
-        assert_eq!(size(8, Some(1.5), &[]), 2, "a half is worth a thread");
-        assert_eq!(size(8, Some(0.2), &[]), 1);
-        assert_eq!(size(8, Some(6.0), &[8]), 4);
+    fn quotas_limit_it_too_and_are_divided_among_those_whom_they_limit() {
+        let of = |quota, others: &[usize], in_quota: &[usize]| {
+            size(&[shared(8.0, others), shared(quota, in_quota)])
+        };
+        assert_eq!(of(2.0, &[], &[]), 2);
+        assert_eq!(of(1.5, &[], &[]), 2, "a half is worth a thread");
+        assert_eq!(of(0.2, &[], &[]), 1);
+        assert_eq!(of(6.0, &[8], &[]), 4);
+        assert_eq!(of(6.0, &[8], &[8]), 3);
+        assert_eq!(size(&[shared(64.0, &[]), shared(8.0, &[2, 1]), shared(4.0, &[2])]), 2, "the least share");
     }
 }

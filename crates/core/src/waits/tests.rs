@@ -1,7 +1,7 @@
 //! Timelines: each letter is a look at a process with two threads on two PEs, 50 ms after the last one.
 
 use super::*;
-use crate::observe::{IdleWaits, SampleReading};
+use crate::observe::{IdleWait, IdleWaits, SampleReading};
 use crate::plan::{Change, Setting};
 
 const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
@@ -18,8 +18,8 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn new(may: Mitigations, kind: IdleWaits) -> Drawn {
-        let reading = ProcessReading { waits: kind, ..ProcessReading::example(LEADER) };
+    fn new(may: Mitigations, kind: impl Into<IdleWaits>) -> Drawn {
+        let reading = ProcessReading { waits: kind.into(), ..ProcessReading::example(LEADER) };
         let mut waits = Waits::new(may);
         let by_treatment = Mitigations::ALL;
         waits.take(&reading, by_treatment, reading.at);
@@ -77,6 +77,36 @@ impl Drawn {
         self.waits.limit(|pid| if pid == LEADER.tid { may } else { Mitigations::NONE });
     }
 
+    /// Looks at a program in a quota of so many PEs, every second one of which ends a period. Half of its work
+    /// is serial, and with short waits it blocks so often in a second.
+    fn periods(&mut self, periods: usize, quota: Option<f64>, blocks_per_s: u64) -> String {
+        let look = |index| {
+            let is_short = self.state() == 's';
+            let (wanted, rests): (f64, f64) = if is_short { (1.5, 0.5) } else { (2.0, 0.0) };
+            let run = quota.map_or(wanted, |quota| wanted.min(quota));
+            let running = run / wanted;
+            let ns = |pes: f64| (pes * LOOK_MS as f64 * 1e6) as u64;
+            let stopped = (2.0 - rests) * (1.0 - running);
+            let reading = &mut self.reading;
+            reading.at.0 += LOOK_MS * 1_000_000;
+            reading.quota_permille = quota.map(|quota| (1e3 * quota) as u32);
+            // A quota is spent at the beginning of its period, and what it stops is known at its end.
+            let spent =
+                if index % 2 == 0 { (2.0 * run).min(wanted) } else { 2.0 * run - (2.0 * run).min(wanted) };
+            reading.run_ns += ns(spent);
+            reading.throttled_ns += if index % 2 == 0 { 0 } else { 2 * ns(stopped) };
+            let longest = if index % 2 == 0 { 0.0 } else { 2.0 * (1.0 - running) };
+            reading.stopped_ns = Some(reading.stopped_ns.unwrap_or(0) + ns(longest));
+            let blocks_per_s = if is_short { blocks_per_s } else { 100 };
+            reading.timeslices = Some(reading.timeslices.unwrap_or(0) + blocks_per_s * LOOK_MS / 1_000);
+            reading.idle_ns = Some(reading.idle_ns.unwrap_or(0) + ns(2.0 - spent));
+            let reading = *reading;
+            self.waits.take(&reading, self.may, reading.at);
+            self.state()
+        };
+        (0..2 * periods).map(look).collect()
+    }
+
     /// `o`: own waits, `s`: short ones, `S`: short ones, and it offers to take turns, `t`: turns.
     fn state(&self) -> char {
         let mut wanted = Placement::default();
@@ -93,12 +123,12 @@ impl Drawn {
 }
 
 /// What holds after each look.
-fn drawn(kind: IdleWaits, looks: &str) -> String {
+fn drawn(kind: impl Into<IdleWaits>, looks: &str) -> String {
     Drawn::new(BOTH, kind).looks(looks)
 }
 
 fn adaptable(looks: &str) -> String {
-    drawn(IdleWaits::Adaptable, looks)
+    drawn(IdleWait::Adaptable, looks)
 }
 
 #[test]
@@ -109,6 +139,51 @@ fn a_lone_program_is_left_alone() {
 #[test]
 fn waits_are_short_while_pes_are_lacking_and_not_for_a_single_disturbance() {
     assert_eq!(adaptable("#.#..#..####....."), "ooooooooossssoooo");
+}
+
+#[test]
+fn waits_are_short_in_a_quota_that_spinning_spends() {
+    for quota in [0.5, 1.0, 1.5] {
+        let states = Drawn::new(BOTH, IdleWait::Adaptable).periods(20, Some(quota), 2_000);
+        assert!(
+            states.starts_with("ooo") && states[6..].chars().all(|state| state == 's'),
+            "{quota}: {states}"
+        );
+    }
+    for quota in [None, Some(2.0), Some(8.0)] {
+        let states = Drawn::new(BOTH, IdleWait::Adaptable).periods(20, quota, 2_000);
+        assert!(states.chars().all(|state| state == 'o'), "{quota:?}: {states}");
+    }
+    for kind in [IdleWait::Fixed, IdleWait::MayYield, IdleWait::Yield] {
+        let states = Drawn::new(BOTH, kind).periods(20, Some(1.0), 2_000);
+        assert!(states.chars().all(|state| state == 'o'), "{kind:?} cannot rest: {states}");
+    }
+}
+
+#[test]
+fn own_waits_come_back_when_the_quota_is_lifted_and_short_ones_when_it_returns() {
+    let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
+    assert!(program.periods(10, Some(1.0), 2_000).ends_with('s'));
+    assert!(program.periods(10, None, 2_000).ends_with('o'));
+    assert!(program.periods(10, Some(0.5), 2_000).ends_with('s'));
+    assert!(program.periods(10, Some(4.0), 2_000).ends_with('o'));
+}
+
+#[test]
+fn short_waits_that_cost_more_than_a_quota_loses_are_tried_ever_more_rarely() {
+    let states = Drawn::new(BOTH, IdleWait::Adaptable).periods(300, Some(1.0), 100_000);
+    let tries: Vec<usize> = states.split('o').map(str::len).filter(|&length| length > 0).collect();
+    assert!(tries.len() >= 3 && tries.iter().all(|&length| length <= 5), "{states}");
+    assert!(states.matches('s').count() < states.len() / 5, "{states}");
+}
+
+#[test]
+fn the_guard_does_not_try_what_only_a_quota_asks_for() {
+    let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
+    program.periods(10, Some(1.0), 2_000);
+    assert!(program.waits.is_changed_for_itself(LEADER) && !program.waits.is_any_changed_for_others());
+    program.looks("####");
+    assert!(!program.waits.is_changed_for_itself(LEADER) && program.waits.is_any_changed_for_others());
 }
 
 #[test]
@@ -123,7 +198,7 @@ fn short_waits_that_leave_pes_idle_are_tried_ever_more_rarely() {
 
 #[test]
 fn a_program_that_waits_all_the_time_offers_turns_and_takes_them_with_another() {
-    let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
+    let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     let states = program.looks("++++++++++++++++");
     assert!(states.starts_with("oss") && states.ends_with('S') && !states.contains('t'), "{states}");
     program.reading.other_gangs = 1;
@@ -141,16 +216,16 @@ fn a_program_with_rare_waits_offers_no_turns() {
 
 #[test]
 fn own_code_that_spins_leads_to_turns_until_no_other_program_needs_the_pes() {
-    let states = drawn(IdleWaits::Fixed, "*********************");
+    let states = drawn(IdleWait::Fixed, "*********************");
     assert!(states.starts_with("oooooooooo") && states.ends_with('t'), "{states}");
-    assert!(!drawn(IdleWaits::Fixed, &"#".repeat(60)).contains('t'), "it works");
-    let states = drawn(IdleWaits::Fixed, &format!("{}{}", "*".repeat(20), ".".repeat(20)));
+    assert!(!drawn(IdleWait::Fixed, &"#".repeat(60)).contains('t'), "it works");
+    let states = drawn(IdleWait::Fixed, &format!("{}{}", "*".repeat(20), ".".repeat(20)));
     assert!(states.contains('t') && states.ends_with('o'), "{states}");
 }
 
 #[test]
 fn turns_that_do_not_help_are_given_up() {
-    let mut program = Drawn::new(BOTH, IdleWaits::Fixed);
+    let mut program = Drawn::new(BOTH, IdleWait::Fixed);
     program.reading.other_gangs = 1;
     for _ in 0..20 {
         program.look('*');
@@ -172,18 +247,18 @@ fn samples_are_worth_opening_where_blocks_cost_much_or_threads_never_rest() {
         program.looks(looks);
         program.waits.needs_samples()
     };
-    assert!(needs(IdleWaits::Adaptable, "++++++++") && !needs(IdleWaits::Adaptable, "########"));
-    assert!(needs(IdleWaits::Fixed, "####") && !needs(IdleWaits::Fixed, "...."));
+    assert!(needs(IdleWait::Adaptable, "++++++++") && !needs(IdleWait::Adaptable, "########"));
+    assert!(needs(IdleWait::Fixed, "####") && !needs(IdleWait::Fixed, "...."));
     assert!(
-        !needs(IdleWaits::Yield, "####") && needs(IdleWaits::Yield, &"#".repeat(16)),
+        !needs(IdleWait::Yield, "####") && needs(IdleWait::Yield, &"#".repeat(16)),
         "it lacks PEs for long"
     );
-    assert!(needs(IdleWaits::Adaptable, "********"), "its waits are short, but it spins in its own code");
+    assert!(needs(IdleWait::Adaptable, "********"), "its waits are short, but it spins in its own code");
 }
 
 #[test]
 fn threads_that_yield_are_kept_apart_once_they_have_lacked_pes_for_long() {
-    let mut program = Drawn::new(BOTH, IdleWaits::Yield);
+    let mut program = Drawn::new(BOTH, IdleWait::Yield);
     let is_apart = |program: &Drawn| program.waits.apart(program.reading.at).next().is_some();
     let after: Vec<bool> = (0..20)
         .map(|_| {
@@ -197,8 +272,31 @@ fn threads_that_yield_are_kept_apart_once_they_have_lacked_pes_for_long() {
 }
 
 #[test]
+fn each_of_several_libraries_in_a_process_is_decided_as_it_is() {
+    let of = |other| [IdleWait::Adaptable, other].into_iter().collect::<IdleWaits>();
+    // Waits of the one are short as soon as those of a process that has it alone.
+    for other in [IdleWait::Fixed, IdleWait::Yield, IdleWait::MayYield] {
+        assert_eq!(drawn(of(other), "#######"), adaptable("#######"), "{other:?}");
+    }
+    // What the other spins leads to turns.
+    let mut program = Drawn::new(BOTH, of(IdleWait::Fixed));
+    let states = program.looks("********************");
+    assert!(states.starts_with("oss") && states.ends_with('S'), "{states}");
+    program.reading.other_gangs = 1;
+    assert!(program.looks("****").ends_with('t'));
+    // Threads that yield are kept apart, also while those of the other sleep.
+    let mut program = Drawn::new(BOTH, of(IdleWait::Yield));
+    program.looks(&"#".repeat(20));
+    assert_eq!((program.state(), program.waits.apart(program.reading.at).count()), ('s', 1));
+    let fixed = [IdleWait::Yield, IdleWait::Fixed].into_iter().collect::<IdleWaits>();
+    let mut program = Drawn::new(BOTH, fixed);
+    program.looks("####");
+    assert!(program.waits.needs_samples(), "only samples show whether the other spins");
+}
+
+#[test]
 fn a_spin_count_that_somebody_else_has_set_is_theirs() {
-    let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
+    let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     program.looks("###");
     assert_eq!(program.state(), 's');
     let outcome =
@@ -214,18 +312,18 @@ fn a_spin_count_that_somebody_else_has_set_is_theirs() {
 #[test]
 fn what_may_not_be_changed_stays() {
     let none = Mitigations { spin: false, turns: true };
-    let mut program = Drawn::new(none, IdleWaits::Adaptable);
+    let mut program = Drawn::new(none, IdleWait::Adaptable);
     assert!((0..40).all(|_| program.look('#') == 'o'));
     assert!((0..40).any(|_| program.look('*') == 't'), "its waits are fixed then");
 }
 
 #[test]
 fn what_a_rule_does_not_permit_is_given_back_at_once_and_begins_anew_without_the_rule() {
-    let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
+    let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     for may in [Mitigations::NONE, Mitigations { spin: false, turns: true }] {
         assert!(program.looks("####").ends_with('s'));
         program.limit(may);
-        assert!(!program.waits.is_any_changed());
+        assert!(!program.waits.is_any_changed_for_others());
         assert!((0..20).all(|_| program.look('#') == 'o'), "{may:?}");
         program.limit(Mitigations::ALL);
     }
@@ -243,7 +341,7 @@ fn what_a_rule_does_not_permit_is_given_back_at_once_and_begins_anew_without_the
 
 #[test]
 fn a_rule_permits_for_one_process_what_the_option_permits_for_all() {
-    for kind in [IdleWaits::Adaptable, IdleWaits::Fixed, IdleWaits::Yield, IdleWaits::MayYield] {
+    for kind in [IdleWait::Adaptable, IdleWait::Fixed, IdleWait::Yield, IdleWait::MayYield] {
         for may in ["off", "spin", "turns", "auto"].map(|word| Mitigations::from_word(word).unwrap()) {
             let states = |option: Mitigations, rule: Mitigations| {
                 let mut program = Drawn::new(option, kind);
@@ -257,7 +355,7 @@ fn a_rule_permits_for_one_process_what_the_option_permits_for_all() {
 
 #[test]
 fn samples_that_come_late_are_judged_as_soon_as_those_from_the_start() {
-    let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
+    let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     program.looks("###");
     program.waits.judge_anew();
     let (at, second) = (program.reading.at, 1_000_000_000);

@@ -148,7 +148,7 @@ impl DelayMeter {
     /// Returns whether the threads of all processes with several yield while they spin, so that every
     /// interruption may harm them.
     pub fn is_any_interruption_harmful(&self) -> bool {
-        self.has_teams() && self.teams().all(|process| process.waits == IdleWaits::Yield)
+        self.has_teams() && self.teams().all(|process| process.waits.only_yields())
     }
 
     /// Returns the last reading of each process that was read.

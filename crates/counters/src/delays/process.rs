@@ -14,6 +14,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Time between two readings of its quotas, which can change. Reading them takes some 50 µs.
+const QUOTAS_READ_AFTER: Duration = Duration::from_secs(1);
+
 /// Time between two readings of the masks of its threads, and the number of threads whose masks are read.
 const MASKS_READ_AFTER: Duration = Duration::from_secs(1);
 const MASKS_MAX: usize = 64;
@@ -38,6 +41,8 @@ pub(super) struct Process {
     /// The CPU time of corewise at the last reading.
     by_us: Duration,
     throttling: Throttling,
+    /// When its quotas were last read; `None` before it had two threads.
+    quotas_read: Option<Instant>,
     /// How long quotas have kept it from its PEs that its threads have not yet been seen to wait.
     unseen_throttled_ns: u64,
 }
@@ -60,13 +65,15 @@ impl Process {
                 run_ns: 0,
                 wait_ns: 0,
                 throttled_ns: 0,
+                stopped_ns: None,
+                quota_permille: None,
                 timeslices: Some(0),
                 idle_ns: None,
-                waits: IdleWaits::Fixed,
+                waits: IdleWaits::default(),
                 other_gangs: 0,
             },
             threads: HashMap::new(),
-            waits: IdleWaits::Fixed,
+            waits: IdleWaits::default(),
             are_waits_changed: false,
             is_over: false,
             last: None,
@@ -76,6 +83,7 @@ impl Process {
             is_idle_time_new: false,
             by_us: process_cpu_time(),
             throttling: Throttling::default(),
+            quotas_read: None,
             unseen_throttled_ns: 0,
         }
     }
@@ -118,7 +126,8 @@ impl Process {
 
     /// It has its second thread: what the first did alone does not count.
     pub fn begin_team(&mut self) {
-        self.throttling = Throttling::of(Path::new("/"), self.sums.leader.tid);
+        self.throttling = Throttling::default();
+        self.read_quotas();
         let so_far = self.sums;
         self.read(Time(0));
         self.sums = so_far;
@@ -144,17 +153,22 @@ impl Process {
 
     /// Returns its times so far.
     fn read(&mut self, now: Time) -> ProcessReading {
-        let (mut run_ns, mut wait_ns, mut timeslices, mut active) = (0, 0, 0, 0);
+        let (mut run_ns, mut wait_ns, mut longest_ns, mut timeslices, mut active) = (0, 0, 0, 0, 0);
         self.threads.retain(|_, watched| {
             let Ok(Some(now)) = watched.file.read() else { return false };
             run_ns += now.run_ns.saturating_sub(watched.last.run_ns);
-            wait_ns += now.wait_ns.saturating_sub(watched.last.wait_ns);
+            let waited_ns = now.wait_ns.saturating_sub(watched.last.wait_ns);
+            wait_ns += waited_ns;
+            longest_ns = waited_ns.max(longest_ns);
             timeslices += now.timeslices.saturating_sub(watched.last.timeslices);
             active += u32::from(now != watched.last);
             watched.last = now;
             true
         });
         let throttled_ns = self.throttled(wait_ns);
+        if self.quotas_read.is_some_and(|at| at.elapsed() >= QUOTAS_READ_AFTER) {
+            self.read_quotas();
+        }
         let by_us = process_cpu_time();
         let taken_by_us = by_us.saturating_sub(self.by_us).as_nanos() as u64;
         self.by_us = by_us;
@@ -162,12 +176,16 @@ impl Process {
         let sums = &mut self.sums;
         (sums.run_ns, sums.wait_ns) = (sums.run_ns + run_ns, sums.wait_ns + wait_ns);
         sums.throttled_ns += throttled_ns;
+        if throttled_ns > 0 {
+            sums.stopped_ns = Some(sums.stopped_ns.unwrap_or(0) + longest_ns.min(throttled_ns));
+        }
         sums.timeslices = sums.timeslices.map(|so_far| so_far + timeslices);
         let is_idle_time_new = std::mem::take(&mut self.is_idle_time_new);
         ProcessReading {
             at: now,
             threads: active,
             pes: self.pes().len() as u32,
+            quota_permille: self.throttling.pes_permitted().map(|pes| (1e3 * pes).round() as u32),
             idle_ns: is_idle_time_new.then_some(self.idle_ns),
             waits: self.waits,
             ..self.sums
@@ -192,6 +210,11 @@ impl Process {
             self.pes = Some((pes, Instant::now()));
         }
         &self.pes.as_ref().expect("it was just read").0
+    }
+
+    fn read_quotas(&mut self) {
+        self.throttling.refresh(Path::new("/"), self.sums.leader.tid);
+        self.quotas_read = Some(Instant::now());
     }
 
     /// How much of what its threads waited was caused by their quota: as if one of them had waited for each

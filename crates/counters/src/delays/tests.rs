@@ -1,4 +1,5 @@
 use super::*;
+use corewise_core::observe::IdleWait;
 use corewise_testing::{Capability, is_refusal, or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -35,7 +36,7 @@ impl Program {
     }
 
     fn set_changed(&mut self, are_changed: bool) {
-        self.meter.set_waits(self.leader.tid, IdleWaits::Adaptable, are_changed);
+        self.meter.set_waits(self.leader.tid, IdleWait::Adaptable.into(), are_changed);
     }
 
     /// Lets it neither run nor wait for a PE.
@@ -77,6 +78,14 @@ impl Limited {
             false => fs::write(group.0.join("cpu.max"), "5000 100000")?,
         }
         Ok(group)
+    }
+
+    fn lift(&self) {
+        let (file, none) = match self.0.join("cpu.max").exists() {
+            true => ("cpu.max", "max"),
+            false => ("cpu.cfs_quota_us", "-1"),
+        };
+        fs::write(self.0.join(file), none).unwrap();
     }
 
     fn times_throttled(&self) -> u64 {
@@ -124,7 +133,7 @@ fn readings_are_cumulative_and_a_stopped_program_adds_nothing() {
     let before = program.look().unwrap().reading;
     let after = program.look().unwrap().reading;
     assert_eq!(after, ProcessReading { at: after.at, ..before });
-    assert_eq!((after.threads, after.waits, after.idle_ns), (0, IdleWaits::Fixed, None));
+    assert_eq!((after.threads, after.waits, after.idle_ns), (0, IdleWaits::default(), None));
 }
 
 /// Until its parent waits for it, the kernel shows its times.
@@ -182,6 +191,9 @@ fn what_a_quota_keeps_a_program_from_is_no_time_that_others_need_its_pes() {
     let threads = proc.threads(pid).unwrap().unwrap();
     let wait_ns = |tid| proc.schedstat(pid, tid, false).unwrap()?.read().unwrap();
     let all_ns: u64 = threads.into_iter().filter_map(wait_ns).map(|stat| stat.wait_ns).sum();
+    assert_eq!(last.quota_permille, Some(50));
+    group.lift();
+    while program.look().unwrap().reading.quota_permille.is_some() {}
     drop(program);
     let (waited_ns, throttled_ns) = (last.wait_ns, last.throttled_ns);
     assert!(throttled_ns > of_group / 2, "{throttled_ns} by the quota, which took {of_group}");
@@ -211,7 +223,7 @@ fn interruptions_are_harmful_if_the_threads_of_all_teams_yield() {
     assert!(!DelayMeter::new(Instant::now()).is_any_interruption_harmful());
     let mut program = Program::start(&[]);
     assert!(!program.meter.is_any_interruption_harmful());
-    program.meter.set_waits(program.leader.tid, IdleWaits::Yield, false);
+    program.meter.set_waits(program.leader.tid, IdleWait::Yield.into(), false);
     assert!(program.meter.is_any_interruption_harmful());
 }
 

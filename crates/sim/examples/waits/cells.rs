@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Programs by their names.
 pub type Programs = BTreeMap<String, Scenario>;
 
-use Condition::{Copies, Disturbed, HalfAPe, HalfThePes, Hog, Stolen};
+use Condition::{Copies, Disturbed, FourPes, HalfAPe, HalfThePes, Hog, Stolen};
 
 /// Programs on machines under conditions: every combination is a cell.
 struct Block {
@@ -51,6 +51,7 @@ const QUICK: &[Block] = &[
     Block { shapes: &["64"], programs: &["stencil", "coarse", "products"], conditions: &[Copies(2)] },
     Block { shapes: &["8smt", "4+4"], programs: &["stencil", "coarse"], conditions: &[ALONE, Copies(2)] },
     Block { shapes: &["2", "4"], programs: PAIRS, conditions: &[ALONE] },
+    Block { shapes: &["64"], programs: &["serial"], conditions: &[FourPes] },
 ];
 
 const FULL: &[Block] = &[
@@ -69,6 +70,7 @@ const FULL: &[Block] = &[
     Block { shapes: &["64"], programs: AFFORDABLE, conditions: &[HalfAPe, HalfThePes] },
     Block { shapes: &["256"], programs: AFFORDABLE, conditions: &[ALONE, Copies(2), Copies(8), Hog] },
     Block { shapes: &["2", "4", "16", "8smt"], programs: PAIRS, conditions: &[ALONE] },
+    Block { shapes: &["16", "64"], programs: &["serial", "coarse", "stencil"], conditions: &[FourPes] },
 ];
 
 /// Returns the part of each program that is run on a machine: larger machines cost more.
@@ -109,6 +111,7 @@ fn limit(cell: &Cell, part: f64) -> Duration {
         Copies(copies) => copies as f64 * cell.programs.len() as f64,
         Hog | Disturbed | Stolen | HalfThePes => 2.0,
         HalfAPe => 2.0 * cell.shape.pes as f64,
+        FourPes => cell.shape.pes as f64 / 4.0,
     };
     Duration::from_secs_f64((3.0 * alone * longer).min(40.0))
 }

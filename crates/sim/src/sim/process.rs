@@ -20,11 +20,11 @@ use crate::queue::Event;
 use crate::random::Random;
 use crate::thread::{App, Thread};
 use corewise_core::cpuset::CpuSet;
-use corewise_core::observe::{EventKind, IdleWaits, ProcessReading, SampleReading};
+use corewise_core::observe::{EventKind, IdleWait, IdleWaits, ProcessReading, SampleReading};
 use corewise_core::plan::OutcomeKind;
 use corewise_core::time::Time;
 use corewise_core::waits::looks::{IDLE_EVERY, Look, Looks};
-use corewise_core::waits::teams;
+use corewise_core::waits::teams::{self, Shared};
 use std::time::Duration;
 
 /// Clock samples per second of CPU time.
@@ -42,6 +42,9 @@ pub(crate) struct Process {
     /// The last reading, what its threads had wanted by then, and whether it was reported.
     read: Option<ProcessReading>,
     wanted_ns: Vec<u64>,
+    /// For how long a quota had held its threads back by then, and the one that it held longest, added up.
+    held_ns: Vec<u64>,
+    stopped_ns: u64,
     was_reported: bool,
     /// When the idle time of its PEs was last read, while its waits are changed.
     idle_read: Option<Time>,
@@ -134,6 +137,9 @@ pub(crate) struct Times {
     /// Time in queues, and since when it is in one.
     wait_ns: u64,
     queued_since: Option<Time>,
+    /// Time held back by a quota, and since when it is.
+    held_ns: u64,
+    held_since: Option<Time>,
     /// How often it was given a PE.
     timeslices: u64,
     sampled: Sampled,
@@ -183,6 +189,16 @@ impl Times {
     /// See [`Times::queue`].
     pub fn dequeue(&mut self, now: Time) {
         self.wait_ns += self.queued_since.take().map_or(0, |since| now.0 - since.0);
+    }
+
+    /// Notes that a quota holds it back, or no longer.
+    pub fn hold(&mut self, now: Time) {
+        self.held_since = Some(now);
+    }
+
+    /// See [`Times::hold`].
+    pub fn let_go(&mut self, now: Time) {
+        self.held_ns += self.held_since.take().map_or(0, |since| now.0 - since.0);
     }
 
     /// Notes that it was given a PE.
@@ -245,8 +261,18 @@ impl Sim {
         }
         let wants = |thread: &&Thread| !thread.ended && (thread.ready || thread.next_op == 0);
         let wanting = |app: &App| self.threads[app.process.threads()].iter().filter(wants).count();
-        let others: Vec<usize> = self.apps.iter().map(wanting).filter(|&threads| threads > 0).collect();
-        plan.threads.min(teams::size(permitted.intersection(&self.online).len(), None, &others))
+        let others = |shares: &dyn Fn(&App) -> bool| -> Vec<usize> {
+            let apps = self.apps.iter().filter(|app| shares(app));
+            apps.map(wanting).filter(|&threads| threads > 0).collect()
+        };
+        let pes = permitted.intersection(&self.online).len() as f64;
+        let of_pes = Shared { pes, others: others(&|_| true) };
+        let quotas = self.groups.quotas(plan.group).map(|(group, pes)| {
+            let is_in = |app: &App| self.groups.path(app.plan.group).any(|of| of == group);
+            Shared { pes, others: others(&is_in) }
+        });
+        let shared: Vec<Shared> = [of_pes].into_iter().chain(quotas).collect();
+        plan.threads.min(teams::size(&shared))
     }
 
     /// Returns the size of the team of an application's present or last run.
@@ -316,14 +342,14 @@ impl Sim {
     }
 
     fn is_adaptable(&self, app: usize) -> bool {
-        self.idle_waits(app) == IdleWaits::Adaptable
+        self.idle_waits(app).is_adaptable()
     }
 
     fn idle_waits(&self, app: usize) -> IdleWaits {
         match self.apps[app].plan.waiting {
-            Waiting::Library { .. } => IdleWaits::Adaptable,
-            Waiting::Yield { .. } => IdleWaits::Yield,
-            _ => IdleWaits::Fixed,
+            Waiting::Library { .. } => IdleWait::Adaptable.into(),
+            Waiting::Yield { .. } => IdleWait::Yield.into(),
+            _ => IdleWaits::default(),
         }
     }
 
@@ -386,22 +412,30 @@ impl Sim {
     fn read_process(&mut self, app: usize) -> ProcessReading {
         let process = &self.apps[app].process;
         let (leader, members) = (process.leader, process.threads());
-        let (mut run_ns, mut wait_ns, mut timeslices) = (0, 0, 0);
+        let (mut run_ns, mut wait_ns, mut throttled_ns, mut timeslices) = (0, 0, 0, 0);
         let mut wanted_ns = Vec::with_capacity(members.len());
+        let held_ns: Vec<u64> = self.threads[members.clone()].iter().map(|of| of.times.held_ns).collect();
         for thread in &self.threads[members] {
             let ran_ns = thread.times.run_ns(thread.cpu_ns);
-            wanted_ns.push(ran_ns + thread.times.wait_ns);
+            wanted_ns.push(ran_ns + thread.times.wait_ns + thread.times.held_ns);
             run_ns += ran_ns;
             wait_ns += thread.times.wait_ns;
+            throttled_ns += thread.times.held_ns;
             timeslices += thread.times.timeslices;
         }
         let is_due = process.idle_read.is_none_or(|at| self.now.since(at) >= IDLE_EVERY);
         let idle_ns = (process.is_changed() && is_due).then(|| self.idle_ns(app));
         let before = std::mem::replace(&mut self.apps[app].process.wanted_ns, wanted_ns);
+        let permitted = self.groups.quotas(self.apps[app].plan.group).map(|(_, pes)| pes).reduce(f64::min);
         let process = &mut self.apps[app].process;
         if idle_ns.is_some() {
             process.idle_read = Some(self.now);
         }
+        let held_before = process.held_ns.iter().copied().chain(std::iter::repeat(0));
+        let longest_ns = held_ns.iter().zip(held_before).map(|(now, before)| now - before).max();
+        process.stopped_ns += longest_ns.unwrap_or(0);
+        process.held_ns = held_ns;
+        let stopped_ns = (process.stopped_ns > 0).then_some(process.stopped_ns);
         let before = before.into_iter().chain(std::iter::repeat(0));
         let threads = process.wanted_ns.iter().zip(before).filter(|(now, before)| **now > *before).count();
         ProcessReading {
@@ -411,7 +445,9 @@ impl Sim {
             pes: self.threads[leader].permitted.intersection(&self.online).len() as u32,
             run_ns,
             wait_ns,
-            throttled_ns: 0,
+            throttled_ns,
+            stopped_ns,
+            quota_permille: permitted.map(|pes| (1e3 * pes).round() as u32),
             timeslices: Some(timeslices),
             idle_ns,
             waits: self.idle_waits(app),

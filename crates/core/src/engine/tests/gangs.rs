@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::observe::{
-    CounterReading, Event, EventBatch, IdleWaits, Observation, ProcessReading, SampleReading, ThreadReading,
+    CounterReading, Event, EventBatch, IdleWait, Observation, ProcessReading, SampleReading, ThreadReading,
 };
 use crate::waits::Mitigations;
 
@@ -25,11 +25,11 @@ fn observation(at_ms: u64, running: &str, spinning: u64) -> Observation {
 }
 
 /// Reports a process of two threads that ran for so long, and waited for so long, up to this time.
-fn report(engine: &mut Engine, waits: IdleWaits, at_ms: u64, [run_ms, wait_ms]: [u64; 2], other_gangs: u32) {
+fn report(engine: &mut Engine, waits: IdleWait, at_ms: u64, [run_ms, wait_ms]: [u64; 2], other_gangs: u32) {
     let at = Time(at_ms * 1_000_000);
     let (run_ns, wait_ns) = (run_ms * 1_000_000, wait_ms * 1_000_000);
     let example = ProcessReading::example(id(0));
-    let reading = ProcessReading { at, run_ns, wait_ns, waits, other_gangs, ..example };
+    let reading = ProcessReading { at, run_ns, wait_ns, waits: waits.into(), other_gangs, ..example };
     engine.react(&EventBatch { at, events: vec![Event::Process(reading)], outcomes: Vec::new() });
 }
 
@@ -48,7 +48,7 @@ fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end(
     let config = EngineConfig { mitigations, guard: Some(1), ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
     for at_ms in [0, 50, 100] {
-        report(&mut engine, IdleWaits::Fixed, at_ms, [at_ms, at_ms], 1);
+        report(&mut engine, IdleWait::Fixed, at_ms, [at_ms, at_ms], 1);
     }
     // It spins in three of four samples.
     let mut spinning = 0;
@@ -77,7 +77,7 @@ fn threads_that_yield_are_spread_while_they_lack_pes_if_they_fill_all_pes() {
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
     engine.step(&observation(1_000, "ac", 0));
     for at_ms in [0, 250, 500, 750, 1_000] {
-        report(&mut engine, IdleWaits::Yield, at_ms, [at_ms, at_ms], 0);
+        report(&mut engine, IdleWait::Yield, at_ms, [at_ms, at_ms], 0);
     }
     let mut step = |at_ms, running| {
         engine.step(&observation(at_ms, running, 0));
@@ -86,7 +86,7 @@ fn threads_that_yield_are_spread_while_they_lack_pes_if_they_fill_all_pes() {
     assert_eq!(step(2_000, "ac"), "0.1");
     assert_eq!(step(3_000, "a"), "...", "one thread does not fill two PEs");
     assert_eq!(step(4_000, "abc"), "010");
-    report(&mut engine, IdleWaits::Yield, 5_000, [3_000, 1_000], 0);
+    report(&mut engine, IdleWait::Yield, 5_000, [3_000, 1_000], 0);
     engine.step(&observation(5_000, "abc", 0));
     assert_eq!(drawn(&engine), "...", "nobody else wants the PEs");
 }

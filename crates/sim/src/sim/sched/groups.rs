@@ -176,8 +176,16 @@ impl Groups {
     }
 
     /// Returns a group and all that it is in, innermost first.
-    fn path(&self, group: Option<usize>) -> impl Iterator<Item = usize> {
+    pub(in super::super) fn path(&self, group: Option<usize>) -> impl Iterator<Item = usize> {
         std::iter::successors(group, |&group| self.all[group].parent)
+    }
+
+    /// Returns the quotas of a group and of all that it is in, in PEs.
+    pub(in super::super) fn quotas(&self, group: Option<usize>) -> impl Iterator<Item = (usize, f64)> {
+        self.path(group).filter_map(|group| {
+            let budget = self.all[group].budget.as_ref()?;
+            Some((group, budget.quota_ns as f64 / budget.period.as_nanos() as f64))
+        })
     }
 
     /// Adds a thread's weight to what is active, or subtracts it.
@@ -270,13 +278,19 @@ impl Sim {
     pub(super) fn hold_back(&mut self, thread: usize) -> bool {
         let held = self.groups.is_spent(self.group(thread));
         if held {
-            self.groups.held.push(thread);
+            self.hold(thread);
         }
         held
     }
 
+    fn hold(&mut self, thread: usize) {
+        self.threads[thread].times.hold(self.now);
+        self.groups.held.push(thread);
+    }
+
     /// Forgets a thread that was held back.
     pub(super) fn let_go(&mut self, thread: usize) {
+        self.threads[thread].times.let_go(self.now);
         self.groups.held.retain(|&held| held != thread);
     }
 
@@ -310,7 +324,7 @@ impl Sim {
         let threads: Vec<usize> = self.present.iter().copied().filter(is_in).collect();
         for thread in threads {
             self.withdraw(thread);
-            self.groups.held.push(thread);
+            self.hold(thread);
         }
     }
 
@@ -323,6 +337,7 @@ impl Sim {
         let period = budget.period;
         self.change_budget(group, 0);
         for thread in std::mem::take(&mut self.groups.held) {
+            self.threads[thread].times.let_go(self.now);
             let last = self.threads[thread].pe.filter(|&pe| self.may_use(thread, pe));
             let pe = last.unwrap_or_else(|| self.choose(thread, None));
             let arrival = if self.threads[thread].warm_pe.is_some() { Arrival::Moved } else { Arrival::New };
