@@ -6,7 +6,7 @@
 //! also after the death of corewise ([`crate::restore`]).
 
 use corewise_core::ids::ThreadId;
-use corewise_core::plan::{Action, OutcomeKind};
+use corewise_core::plan::{Action, Change, OutcomeKind};
 use corewise_discovery::NewThread;
 use nix::errno::Errno;
 use std::collections::HashSet;
@@ -33,6 +33,10 @@ pub trait Actuator {
 
     /// Carries out the actuator's own actions that are due.
     fn act_in_time(&mut self) {}
+
+    /// Takes note that everything was given back in corewise's place ([`crate::heartbeat`]), and gives back
+    /// what is changed all the same. Returns by which changes: of threads, or of processes by their numbers.
+    fn take_given_back(&mut self) -> Vec<(u32, Change)>;
 
     /// Gives back what the ledger does not have, and changes nothing from then on. What the ledger has is
     /// restored afterwards, with what threads have inherited of it ([`crate::restore`]).

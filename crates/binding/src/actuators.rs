@@ -10,6 +10,7 @@
 
 use super::act_token::ActToken;
 use super::actuator::Actuator;
+use super::changes::Changes;
 use super::guardian::Guardian;
 use super::ledger::Entry;
 use super::masks::Masks;
@@ -26,8 +27,9 @@ use corewise_core::observe::{IdleWaits, Standing};
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
 use corewise_discovery::followed::Followed;
 use corewise_discovery::{NewThread, Start, ThreadFacts};
+use corewise_sys::standard_error;
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -193,7 +195,20 @@ impl Actuators {
 
     /// Carries out the actuators' own actions that are due.
     pub fn act_in_time(&mut self) {
+        if self.acting.as_ref().is_some_and(|acting| !acting.guardian.changes().are_held()) {
+            return;
+        }
         self.each_mut().for_each(|actuator| actuator.act_in_time());
+    }
+
+    /// Returns by which changes of which threads and processes everything was given back in corewise's place,
+    /// if that has happened since the last call.
+    pub fn take_given_back(&mut self) -> Vec<(u32, Change)> {
+        let changes = self.acting.as_ref().map(|acting| acting.guardian.changes());
+        let Some(changes) = changes.filter(Changes::were_given_back) else { return Vec::new() };
+        let given_back = self.each_mut().flat_map(Actuator::take_given_back).collect();
+        changes.take_up();
+        given_back
     }
 
     /// Returns notes for the user.
@@ -234,8 +249,7 @@ impl Acting {
         }
         // Otherwise it sees the socket close and continues.
         if !changes.guardian_is_there() {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "corewise: not everything could be restored: {remains}");
+            standard_error::say(&format!("corewise: not everything could be restored: {remains}\n"));
         }
     }
 

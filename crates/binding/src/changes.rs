@@ -3,9 +3,11 @@
 //! Problem: everything must be restored, whichever process dies. Approach: each change is recorded here
 //! before: in the [`journal`](super::journal), which outlives this process, and with the guardian
 //! ([`super::guardian`]), which is sent what a journal cannot hold. A change that cannot be recorded, or that
-//! nothing would restore, must not be made.
+//! nothing would restore, must not be made: so none is made either once the guardian has taken everything
+//! ([`super::heartbeat`]).
 
 use super::descent::{HandedOutWeight, Source};
+use super::heartbeat::{Heartbeat, Still};
 use super::journal::Journal;
 use super::ledger::{Entry, Ledger};
 use super::thread_weight::WeightChange;
@@ -31,6 +33,9 @@ struct Record {
     guardian: Task,
     socket: OwnedFd,
     journal: Journal,
+    heartbeat: Heartbeat,
+    /// How often the guardian has given everything back while corewise was stopped.
+    stopped: u64,
     /// Why changes would not be restored after a crash: nothing more may be changed then.
     failure: Option<String>,
     is_there: bool,
@@ -50,6 +55,12 @@ const WORDS_MIN: usize = 64;
 /// Why nothing more is changed for now.
 const FULL: &str = "the journal of changes is full";
 
+/// Why nothing is changed before the loop has come round.
+const TAKEN: &str = "corewise was stopped, and its guardian has given everything back";
+
+/// Why nothing is changed any more.
+const HUNG: &str = "corewise hung for some seconds, and its guardian has given everything back";
+
 /// What the guardian is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
@@ -63,12 +74,22 @@ pub(crate) enum Message {
 
 impl Changes {
     /// Begins the record of a run, with its guardian and the socket to it.
-    pub(crate) fn new(guardian: Task, socket: OwnedFd, journal: Journal) -> Changes {
-        let is_there = true;
+    pub(crate) fn new(guardian: Task, socket: OwnedFd, journal: Journal, heartbeat: Heartbeat) -> Changes {
+        let (is_there, stopped) = (true, 0);
         let (failure, unmet, handed_over, words_max, was_full) = (None, None, None, WORDS_MIN, false);
-        let record =
-            Record { guardian, socket, journal, failure, is_there, handed_over, words_max, was_full, unmet };
-        Changes(Arc::new(Mutex::new(record)))
+        Changes(Arc::new(Mutex::new(Record {
+            guardian,
+            socket,
+            journal,
+            heartbeat,
+            stopped,
+            failure,
+            is_there,
+            handed_over,
+            words_max,
+            was_full,
+            unmet,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Record> {
@@ -84,6 +105,36 @@ impl Changes {
     /// then.
     pub fn record(&self, entry: &Entry) -> Result<(), String> {
         self.lock().record(entry)
+    }
+
+    /// Returns whether corewise holds what is changed: if not, it must not change anything, whatever it has
+    /// recorded before.
+    pub fn are_held(&self) -> bool {
+        self.lock().heartbeat.is_held()
+    }
+
+    /// Returns whether the guardian has given everything back since the last [`Changes::take_up`].
+    pub fn were_given_back(&self) -> bool {
+        let record = self.lock();
+        record.heartbeat.given_back().is_some() && record.failure.is_none()
+    }
+
+    /// Goes on after the guardian has given everything back, once nothing is changed any more.
+    pub fn take_up(&self) {
+        let mut record = self.lock();
+        match record.heartbeat.given_back() {
+            Some(Still::Stopped) => {
+                record.stopped += 1;
+                record.heartbeat.take_up();
+            }
+            Some(Still::Hung) => drop(record.failure.get_or_insert(HUNG.to_owned())),
+            None => {}
+        }
+    }
+
+    /// Returns how often the guardian has given everything back while corewise was stopped.
+    pub fn times_stopped(&self) -> u64 {
+        self.lock().stopped
     }
 
     /// Returns everything that was changed.
@@ -112,7 +163,11 @@ impl Changes {
                  given back at the end, if it is known then from which program"
             )
         });
-        failure.chain(full).chain(unmet).collect()
+        let stopped = record.stopped;
+        let stopped = (stopped > 0).then(|| {
+            format!("corewise was stopped for long {stopped} times; everything was given back meanwhile")
+        });
+        failure.chain(full).chain(unmet).chain(stopped).collect()
     }
 
     /// Checks that the guardian process exists and is not stopped; returns whether it was running so far.
@@ -256,6 +311,9 @@ impl Record {
         if entry.is_change() && self.journal.is_full() {
             self.was_full = true;
             return Err(FULL.to_owned());
+        }
+        if entry.is_change() && !self.heartbeat.is_held() {
+            return Err(TAKEN.to_owned());
         }
         self.write(entry);
         self.failure.clone().map_or(Ok(()), Err)

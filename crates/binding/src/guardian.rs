@@ -1,4 +1,4 @@
-//! The guardian: a small process that restores every change when corewise dies without doing so itself.
+//! The guardian: a small process that restores every change when corewise dies, hangs or is stopped.
 //!
 //! corewise writes each change to a journal before it makes it ([`super::journal`]) and holds one end of a
 //! socket. When that closes without the entry in the journal that everything is restored, corewise was
@@ -10,14 +10,16 @@
 //! the threads, if there are any (they then outlive corewise and know every thread that inherited a change),
 //! and the memory of the programs that corewise writes to, which the guardian may not be permitted to open.
 //!
-//! While programs take turns, it also looks at corewise: if corewise is stopped, nothing would end the turn
-//! of the program that has it, and the others would wait for as long. It makes them normal until corewise
-//! goes on.
+//! It also looks at corewise now and then ([`heartbeat`](super::heartbeat)): if corewise hangs or is stopped,
+//! it gives everything back. While programs take turns, it looks more often: if corewise is stopped, nothing
+//! would end the turn of the program that has it, and the others would wait for as long. It makes them normal
+//! until corewise goes on.
 
 use super::act_token::ActToken;
 use super::changes::{Changes, Message};
+use super::heartbeat::{self, Heartbeat, IfHung, Looks, Still};
 use super::journal::{self, Journal};
-use super::restore::{make_all_normal, restore};
+use super::restore::{Remains, make_all_normal, restore};
 use super::sched_policy;
 use super::word::Memories;
 use corewise_core::plan::TURN;
@@ -25,16 +27,19 @@ use corewise_discovery::followed::Followed;
 use corewise_sys::helper;
 use corewise_sys::proc::{Memory, Proc};
 use corewise_sys::shortage::raise_limits;
+use corewise_sys::standard_error;
 use corewise_sys::task::Task;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair,
 };
-use std::io::{self, IoSliceMut, Write};
+use nix::unistd::Pid;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the guardian tries to restore everything.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -53,15 +58,18 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts the guardian. This process must have only one thread.
-    pub fn start() -> io::Result<Guardian> {
+    /// Starts the guardian of this thread's loop. This process must have only one thread.
+    pub fn start(if_hung: IfHung) -> io::Result<Guardian> {
         let (journal, why_unnamed) = Journal::create()?;
         let (socket, theirs) = pair()?;
-        let corewise = Task::own()?;
+        let (heartbeat, corewise) = (Heartbeat::begin()?, Task::own()?);
+        let looks = Looks::at(heartbeat, nix::unistd::gettid().as_raw() as u32);
         let Some(pid) = helper::fork()? else {
-            if let Err(error) = serve(corewise, theirs, &journal) {
-                let _ = writeln!(io::stderr(), "corewise: its guardian process: {error}");
+            let watch = Watch::of(corewise, (heartbeat, looks), if_hung);
+            if let Err(error) = serve(watch, theirs, &journal) {
+                standard_error::say(&format!("corewise: its guardian process: {error}\n"));
             }
+            standard_error::finish();
             helper::end()
         };
         // Otherwise it would never be closed.
@@ -74,7 +82,7 @@ impl Guardian {
         let unnamed = |why| {
             format!("{why}: if corewise and its guardian are both killed, what was changed stays changed")
         };
-        let changes = Changes::new(guardian, socket, journal);
+        let changes = Changes::new(guardian, socket, journal, heartbeat);
         Ok(Guardian { changes, notes: why_unnamed.map(unnamed).into_iter().collect() })
     }
 
@@ -84,7 +92,8 @@ impl Guardian {
         let (socket, ear) = pair().unwrap();
         // Keep it open to the end of the test: sending to a closed socket is an error.
         std::mem::forget(ear);
-        let changes = Changes::new(Task::own().unwrap(), socket, Journal::without_name().unwrap());
+        let journal = Journal::without_name().unwrap();
+        let changes = Changes::new(Task::own().unwrap(), socket, journal, Heartbeat::begin().unwrap());
         Guardian { changes, notes: Vec::new() }
     }
 
@@ -122,7 +131,8 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Runs the guardian process: detaches itself, waits for corewise's end, and restores what is left.
-fn serve(corewise: Task, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
+fn serve(mut watch: Watch, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
+    standard_error::begin_in_helper();
     nix::unistd::setsid()?;
     ignore_termination_signals()?;
     // It must not keep open any other inherited descriptor.
@@ -137,14 +147,12 @@ fn serve(corewise: Task, socket: OwnedFd, journal: &Journal) -> io::Result<()> {
     // It sleeps until it is needed, and must then run at once.
     let _first = sched_policy::run_first();
     nix::unistd::write(io::stdin().as_fd(), b"!")?;
-    let (mut followed, memories) = wait(corewise)?;
-    let ledger = journal::read(io::stdout().as_fd())?.ledger;
-    let remains = restore(&ledger, &ActToken::mint(), followed.as_mut(), &memories, WITHIN);
+    watch.wait()?;
+    let remains = watch.restore()?;
     if remains.is_nothing() {
         return journal.path().map_or(Ok(()), std::fs::remove_file).or_else(not_there);
     }
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "corewise: after its process was killed: {remains}");
+    standard_error::say(&format!("corewise: after its process was killed: {remains}\n"));
     Ok(())
 }
 
@@ -152,27 +160,85 @@ fn not_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Waits for the end of corewise, which has the other end of standard input. Returns what was handed over.
-fn wait(corewise: Task) -> io::Result<(Option<Followed>, Memories)> {
-    let (mut followed, mut memories, mut turns_are_taken) = (Vec::new(), Memories::default(), false);
-    loop {
-        if turns_are_taken && !has_message_within(TURN)? {
-            if matches!(corewise.state(), Ok(Some('T' | 't'))) {
-                let ledger = journal::read(io::stdout().as_fd())?.ledger;
-                make_all_normal(&ledger, &ActToken::mint());
+/// What the guardian knows while it waits for the end of corewise, which has the other end of standard input.
+struct Watch {
+    corewise: Task,
+    heartbeat: Heartbeat,
+    looks: Looks,
+    if_hung: IfHung,
+    turns_are_taken: bool,
+    followed: Option<Followed>,
+    memories: Memories,
+}
+
+impl Watch {
+    fn of(corewise: Task, (heartbeat, looks): (Heartbeat, Looks), if_hung: IfHung) -> Watch {
+        let (turns_are_taken, followed, memories) = (false, None, Memories::default());
+        Watch { corewise, heartbeat, looks, if_hung, turns_are_taken, followed, memories }
+    }
+
+    /// Waits for the end of corewise, and gives everything back meanwhile where corewise cannot.
+    fn wait(&mut self) -> io::Result<()> {
+        let mut looked = Instant::now();
+        loop {
+            if looked.elapsed() >= heartbeat::LOOK {
+                looked = Instant::now();
+                if let Some(why) = self.looks.look() {
+                    self.take_over(why);
+                }
             }
-            continue;
-        }
-        match receive(io::stdin().as_fd())? {
-            None => return Ok((Followed::from_descriptors(followed), memories)),
-            Some((Some(Message::Followed), descriptors)) => followed = descriptors,
-            Some((Some(Message::Memory(process)), descriptors)) => {
-                let memory = Memory::from_descriptors(descriptors);
-                memory.into_iter().for_each(|memory| memories.keep(process, memory));
+            standard_error::flush();
+            if !has_message_within(if self.turns_are_taken { TURN } else { heartbeat::LOOK })? {
+                if self.turns_are_taken && matches!(self.corewise.state(), Ok(Some('T' | 't'))) {
+                    let ledger = journal::read(io::stdout().as_fd())?.ledger;
+                    make_all_normal(&ledger, &ActToken::mint());
+                }
+                continue;
             }
-            Some((Some(Message::Turns(are_taken)), _)) => turns_are_taken = are_taken,
-            Some((None, _)) => {}
+            match receive(io::stdin().as_fd())? {
+                None => return Ok(()),
+                Some((Some(Message::Followed), descriptors)) => {
+                    self.followed = Followed::from_descriptors(descriptors);
+                }
+                Some((Some(Message::Memory(process)), descriptors)) => {
+                    let memory = Memory::from_descriptors(descriptors);
+                    memory.into_iter().for_each(|memory| self.memories.keep(process, memory));
+                }
+                Some((Some(Message::Turns(are_taken)), _)) => self.turns_are_taken = are_taken,
+                Some((None, _)) => {}
+            }
         }
+    }
+
+    /// Restores what the journal lists.
+    fn restore(&mut self) -> io::Result<Remains> {
+        let ledger = journal::read(io::stdout().as_fd())?.ledger;
+        Ok(restore(&ledger, &ActToken::mint(), self.followed.as_mut(), &self.memories, WITHIN))
+    }
+
+    /// Gives everything back in corewise's place, which is still.
+    fn take_over(&mut self, why: Still) {
+        let place = self.looks.place().map(|place| format!(" in {place}")).unwrap_or_default();
+        let pid = self.corewise.id;
+        self.heartbeat.take();
+        if (why, self.if_hung) == (Still::Hung, IfHung::End) {
+            // Before anything is restored: what is killed changes nothing more, even where it ends only later.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        let remains = match self.restore() {
+            Ok(remains) if remains.is_nothing() => String::new(),
+            Ok(remains) => format!("; {remains}"),
+            Err(error) => format!("; not everything could be restored: {error}"),
+        };
+        self.heartbeat.note_given_back(why);
+        let what = match (why, self.if_hung) {
+            // It tells that itself when it goes on.
+            (Still::Stopped, _) if remains.is_empty() => return,
+            (Still::Stopped, _) => "is stopped: what it had changed was given back",
+            (Still::Hung, IfHung::End) => "hangs: it was killed, and what it had changed was given back",
+            (Still::Hung, IfHung::LetBe) => "hangs: what it had changed was given back",
+        };
+        standard_error::say(&format!("corewise: its process {pid} {what}{place}{remains}\n"));
     }
 }
 
@@ -227,7 +293,8 @@ mod tests {
     #[test]
     fn messages_arrive_one_by_one_with_their_descriptors() {
         let (ours, theirs) = pair().unwrap();
-        let changes = Changes::new(Task::own().unwrap(), ours, Journal::without_name().unwrap());
+        let journal = Journal::without_name().unwrap();
+        let changes = Changes::new(Task::own().unwrap(), ours, journal, Heartbeat::begin().unwrap());
         let memory = Message::Memory(Task { id: u32::MAX, start: u64::MAX });
         let sent =
             [(Message::Followed, 3), (memory, 1), (Message::Turns(true), 0), (Message::Turns(false), 0)];

@@ -12,6 +12,7 @@ pub mod descent;
 pub mod frequency;
 pub mod group;
 pub mod guardian;
+pub mod heartbeat;
 pub mod journal;
 #[cfg(test)]
 mod lacks;

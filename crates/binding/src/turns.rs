@@ -281,9 +281,14 @@ impl Actuator for Turns {
         self.act();
     }
 
-    fn give_back(&mut self) {
+    fn take_given_back(&mut self) -> Vec<(u32, Change)> {
         let all: Vec<u32> = self.members.keys().copied().collect();
-        all.into_iter().for_each(|pid| drop(self.end_turns(pid)));
+        all.iter().for_each(|pid| drop(self.end_turns(*pid)));
+        all.into_iter().map(|pid| (pid, Change::Reset(SettingKind::Turns))).collect()
+    }
+
+    fn give_back(&mut self) {
+        self.take_given_back();
     }
 
     fn notes(&self) -> Vec<String> {

@@ -199,6 +199,15 @@ impl Actuator for Weights {
         }
     }
 
+    fn take_given_back(&mut self) -> Vec<(u32, Change)> {
+        let weighed: Vec<Weighed> = self.ledger.all_weighed().copied().collect();
+        let give_back = |weighed: Weighed| {
+            let _ = self.undo(weighed);
+            (weighed.thread.id, Change::Reset(SettingKind::Weight))
+        };
+        weighed.into_iter().map(give_back).collect()
+    }
+
     /// The ledger has all changes, and [`crate::restore`] also sees what is inherited meanwhile.
     fn give_back(&mut self) {
         self.ledger = Ledger::default();

@@ -2,6 +2,7 @@
 
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
+use corewise_binding::heartbeat::IfHung;
 use corewise_binding::recovery;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
@@ -74,7 +75,7 @@ fn runtime_directory() -> tempfile::TempDir {
 #[test]
 fn acts_for_the_other_tests() {
     if let Ok(thread) = std::env::var(THREAD) {
-        let guardian = Guardian::start().unwrap();
+        let guardian = Guardian::start(IfHung::LetBe).unwrap();
         let process = guardian.process();
         let mut actuators = Actuators::new(&EngineConfig::default());
         actuators.begin(guardian).unwrap();

@@ -51,7 +51,7 @@ use commands::{
 use corewise_live::policy_command;
 use corewise_render::terminal;
 use corewise_sys::signals::end_as;
-use corewise_sys::stack;
+use corewise_sys::{stack, standard_error};
 use session::exited;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -163,9 +163,13 @@ fn run_command() -> ExitCode {
         }
     };
     match result {
-        Ok(status) => ExitCode::from(end_as(status)),
+        Ok(status) => {
+            standard_error::finish();
+            ExitCode::from(end_as(status))
+        }
         Err(error) => {
             terminal::message(terminal::describe_error(error.as_ref()));
+            standard_error::finish();
             ExitCode::from(failure(&error))
         }
     }

@@ -6,6 +6,7 @@ use crate::commands::doctor::ASK;
 use anyhow::{Context, Result};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
+use corewise_binding::heartbeat::IfHung;
 use corewise_binding::runtimes::{self, libgomp};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
@@ -200,7 +201,7 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let one_kind = machine.kinds.len() <= 1;
     let others = children();
     let mut signals = Signals::open().context("cannot take over the signals")?;
-    let guardian = if request.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    let guardian = if request.act && !nested(&mut notes) { guard(IfHung::LetBe, &mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     let mitigations = &mut request.config.mitigations;
     mitigations.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
@@ -210,7 +211,7 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others.clone()).collect();
     let choice = sources::Choice::of(&request);
     let open = || discover(&choice, roots, excluded, &mut notes);
-    let discovery = with_descriptors_left(16, open);
+    let discovery = signals.may_end_during(|| with_descriptors_left(16, open));
     // Without discovery no thread is bound, and its descriptors may be needed.
     let guardian = guardian.filter(|_| discovery.is_ok());
     let variables = request.variables(&mut notes);
@@ -252,8 +253,8 @@ fn note_privileges(request: &SessionRequest, notes: &mut Vec<String>) {
 }
 
 /// Starts the guardian; without it, nothing is bound.
-fn guard(notes: &mut Vec<String>) -> Option<Guardian> {
-    let guardian = Guardian::start();
+fn guard(if_hung: IfHung, notes: &mut Vec<String>) -> Option<Guardian> {
+    let guardian = Guardian::start(if_hung);
     if let Err(error) = &guardian {
         warn(
             notes,

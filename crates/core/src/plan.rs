@@ -194,6 +194,8 @@ pub enum OutcomeKind {
     Gone,
     /// The thread's mask was no longer the one set by corewise: someone else decides now.
     NotOurs,
+    /// Nobody asked for it: the change was made in corewise's place, while corewise was stopped or hung.
+    GivenBack,
     /// The system refused, with its error message.
     Refused(String),
     /// The world's actuator cannot change this setting for any thread.

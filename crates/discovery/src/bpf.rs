@@ -38,6 +38,10 @@ const WAKE: Duration = Duration::from_millis(20);
 /// microseconds.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// How often processes are looked for that were started while others were found: each time by one that was
+/// not yet followed, so that few are found in the second round, and hardly any in the third.
+const ROUNDS_MAX: usize = 8;
+
 /// A program of `discovery.bpf.c`, and the first version of Linux with its tracepoint.
 const AT_PREPARED_EXEC: &str = "on_prepare_exec";
 const PREPARES_EXEC_SINCE: (u32, u32) = (6, 10);
@@ -165,19 +169,23 @@ impl Bpf {
     }
 
     /// Follows processes with their descendants, and those of the processes that `child_of` knows. Anything
-    /// they start meanwhile is followed by then, or is found in the next round.
+    /// they start meanwhile is followed by then, or is found in the next round. What is left after the last
+    /// round was started by a chain of processes that each ended at once: the next look finds it.
     fn follow_trees(
         &mut self,
         mut members: HashMap<u32, u32>,
         child_of: impl Fn(u32) -> Option<u32>,
     ) -> Result<(), DiscoveryError> {
         let mut new = members.clone();
-        while !new.is_empty() {
+        for _ in 0..ROUNDS_MAX {
+            if new.is_empty() {
+                break;
+            }
             self.follow(&new)?;
             let Others { proc, excluded, .. } = &self.others;
             let known = |pid: u32| members.get(&pid).copied().or_else(|| child_of(pid));
             new = proc.descendants(&proc.processes()?, known, excluded)?;
-            new.retain(|pid, _| !members.contains_key(pid));
+            new.retain(|pid, _| !members.contains_key(pid) && !self.known.contains_key(pid));
             members.extend(&new);
         }
         Ok(())

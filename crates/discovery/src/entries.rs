@@ -64,6 +64,8 @@ pub(super) struct Entries {
     /// Entries that are to be given back, and from when on that is possible.
     leaving: Vec<(u32, Instant)>,
     is_unwatched: bool,
+    /// How often a program that ran already found no entry.
+    programs_lost: u64,
 }
 
 /// An entry that is in use.
@@ -108,6 +110,7 @@ impl Entries {
             listed: Vec::new(),
             leaving: Vec::new(),
             is_unwatched: false,
+            programs_lost: 0,
         };
         let parents = map("parents", size_of::<u32>())?;
         for (index, root) in (0u32..).zip(&options.roots) {
@@ -227,20 +230,30 @@ impl Entries {
     ) -> Result<HashMap<u32, u32>, DiscoveryError> {
         let found = self.applications.found(&self.proc, below, known)?;
         self.forget();
-        found.into_iter().map(|(pid, app)| Ok((pid, self.main_of(app)?))).collect()
+        let entry = |(pid, app)| {
+            let main = self.main_of(app)?.or_else(|| self.counted.get(&below[&pid]).map(|root| root.main));
+            Ok((pid, main.ok_or_else(|| refused("too many programs run at once".to_owned()))?))
+        };
+        found.into_iter().map(entry).collect()
     }
 
-    /// Returns the main entry of an application, a new one if necessary.
-    fn main_of(&mut self, app: AppId) -> Result<u32, DiscoveryError> {
+    /// Returns the main entry of an application, a new one if necessary; `None` if there is none left, as too
+    /// many programs run at once: those are counted with the root above them.
+    fn main_of(&mut self, app: AppId) -> Result<Option<u32>, DiscoveryError> {
         if let Some(counted) = self.counted.get(&app) {
-            return Ok(counted.main);
+            return Ok(Some(counted.main));
         }
         let unused = self.free.lookup_and_delete(&[]).map_err(bpf_error)?;
         let unused = unused.and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-        let index = unused.ok_or_else(|| refused("too many programs run at once".to_owned()))?;
+        let Some(index) = unused else {
+            self.programs_lost += 1;
+            // Nothing will be counted there: its place is free again.
+            self.applications.leave(app, Instant::now());
+            return Ok(None);
+        };
         self.apps.begin(index, monotonic_ns());
         self.begin(index, app);
-        Ok(index)
+        Ok(Some(index))
     }
 
     /// Takes note that a known thread carries an entry from now on.
@@ -446,10 +459,10 @@ impl Entries {
         if general.events_lost > 0 {
             notes.push(format!("{} notices of new or ended threads came late", general.events_lost));
         }
-        if general.programs_lost > 0 {
+        let programs_lost = general.programs_lost + self.programs_lost;
+        if programs_lost > 0 {
             notes.push(format!(
-                "{} times a program was counted with the one that executed it: too many ran at once",
-                general.programs_lost
+                "{programs_lost} times a program was counted with the one that executed it: too many ran at once"
             ));
         }
         notes

@@ -2,12 +2,14 @@
 
 mod application;
 mod events;
+mod given_back;
 mod onlooker;
 pub mod policy_command;
 mod processes;
 mod programs;
 mod readings;
 mod rounds;
+mod sleep;
 mod treatments;
 mod trees;
 pub mod upgrade;
@@ -43,8 +45,8 @@ use corewise_sys::affinity;
 use corewise_sys::clock::process_cpu_time;
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
+use corewise_sys::standard_error;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::unistd::Pid;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -349,17 +351,6 @@ impl LiveWorld {
         processes.for_each(|processes| ended.iter().for_each(|thread| processes.forget(*thread)));
     }
 
-    /// Returns how long events are still to be left alone.
-    fn rests_for(&self) -> Duration {
-        self.refreshed.map_or(Duration::ZERO, |at| self.rest.saturating_sub(at.elapsed()))
-    }
-
-    /// Returns whether looking for threads is better left to the rarer looks for everything else.
-    fn is_interruption_harmful(&self) -> bool {
-        let processes = self.parts.processes.as_ref().filter(|_| self.parts.deferred.is_some());
-        processes.is_some_and(|processes| processes.meter.is_any_interruption_harmful())
-    }
-
     /// Drains the counters' buffers if the last drain is that long ago; they hold more than this.
     fn drain_after(&mut self, time: Duration) {
         if self.drained.is_none_or(|at| at.elapsed() >= time) {
@@ -499,6 +490,8 @@ impl World for LiveWorld {
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
         loop {
             self.woken = Some(Instant::now());
+            standard_error::flush();
+            self.take_given_back();
             self.refresh()?;
             if let Some(mut onlooker) = self.onlooker.take() {
                 self.finished |= onlooker.take_turn(self);
@@ -522,48 +515,7 @@ impl World for LiveWorld {
                     (std::mem::take(&mut self.events), std::mem::take(&mut self.outcomes));
                 return Ok(Wake::Events(EventBatch { at: self.now(), events, outcomes }));
             }
-            let mut nap = left;
-            let onlooker = self.onlooker.as_deref();
-            let keys = onlooker.and_then(Onlooker::wake_fd);
-            let mut descriptors: Vec<PollFd<'_>> = [self.parts.signals.fd()]
-                .into_iter()
-                .chain(keys)
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-                .collect();
-            if self.watching {
-                let refresh =
-                    self.parts.discovery.refresh_within().filter(|_| !self.is_interruption_harmful());
-                nap = refresh.map_or(left, |within| within.min(left));
-                let look = self.parts.processes.as_ref().and_then(Processes::due_within);
-                let due = look.into_iter().chain(self.parts.actuators.due_within());
-                let due = due.chain(self.reports.due_within()).min();
-                nap = due.map_or(nap, |within| within.min(nap));
-                if let Some(deferred) = &self.parts.deferred {
-                    nap = nap.min(deferred.due_within());
-                    descriptors.extend(deferred.wake_fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-                }
-                nap = if self.hears_of_allowed() { nap.min(ALLOWED_WITHIN) } else { nap };
-                let rest = self.rests_for();
-                nap = nap.max(rest).min(left);
-                let news = if rest.is_zero() { self.parts.discovery.wake_fds() } else { Vec::new() };
-                // A buffer that is half full does not wait.
-                let wakers = news.into_iter().chain(self.parts.counters.wake_fd());
-                descriptors.extend(wakers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-            }
-            if let Ends::WithTargets { at: Some(at) } = self.parts.ends {
-                nap = nap.min(at.since(self.now()));
-            }
-            nap = onlooker.and_then(Onlooker::due_within).map_or(nap, |within| within.min(nap));
-            match ppoll(&mut descriptors, Some(nap.into()), None) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Self::system("ppoll")(errno)),
-            }
-            // The counters' descriptor is the last one.
-            let counters =
-                descriptors.last().filter(|_| self.watching && self.parts.counters.wake_fd().is_some());
-            if counters.and_then(PollFd::any) == Some(true) {
-                self.drained = None;
-            }
+            self.sleep(left)?;
         }
     }
 }

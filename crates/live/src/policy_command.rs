@@ -19,6 +19,7 @@
 //!
 //! Limits: what the command starts may be killed a moment after corewise has ended.
 
+use corewise_binding::heartbeat;
 use corewise_core::policy::exec::Peer;
 use corewise_sys::helper;
 use corewise_sys::launch::{Launch, LaunchError};
@@ -132,6 +133,7 @@ impl PolicyCommand {
         if !self.unsent.is_empty() {
             pipes.push(PollFd::new(self.scenes.as_fd(), PollFlags::POLLOUT));
         }
+        heartbeat::promise(within);
         let ms = within.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
         match poll(&mut pipes, PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),

@@ -4,6 +4,7 @@
 
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
+use corewise_binding::heartbeat::IfHung;
 use corewise_binding::runtimes::libgomp;
 use corewise_binding::runtimes::loaded::{Files, Loaded};
 use corewise_core::cpuset::CpuSet;
@@ -92,7 +93,7 @@ impl MakeTreatments for May {
 /// The world around it, whose sources are replaced when that is urgent.
 fn world(pid: u32, is_urgent: &Rc<Cell<bool>>) -> LiveWorld {
     let arm: Arm = Box::new(|actuators| {
-        let guardian = Guardian::start().map_err(|error| error.to_string())?;
+        let guardian = Guardian::start(IfHung::LetBe).map_err(|error| error.to_string())?;
         actuators.begin(guardian).map_err(|error| error.to_string())
     });
     let deferred = Deferred::new(pid, Some(arm), Box::new(move || prepare(pid)), Rc::clone(is_urgent));

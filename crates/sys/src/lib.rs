@@ -23,5 +23,6 @@ pub mod real_time;
 pub mod shortage;
 pub mod signals;
 pub mod stack;
+pub mod standard_error;
 pub mod task;
 mod witness;

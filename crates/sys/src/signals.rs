@@ -7,6 +7,7 @@
 //! ([`end_as`]).
 
 use crate::inherited::{Inherited, is_ignored, set_disposition};
+use crate::standard_error::{self, NeverWait};
 use crate::witness::{Heard, STOPPING, Witness};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -34,6 +35,8 @@ pub struct Signals {
     descriptor: SignalFd,
     inherited: Inherited,
     witness: Option<Witness>,
+    /// Until signals have their effect again.
+    _never_wait: NeverWait,
 }
 
 /// The result of the signals and ended children since the last call.
@@ -54,12 +57,25 @@ impl Signals {
         let descriptor =
             SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         // Without a witness (no process can be created) the kernel's signals count as sent to the group.
-        Ok(Signals { descriptor, inherited, witness: Witness::start().ok() })
+        let witness = Witness::start().ok();
+        Ok(Signals { descriptor, inherited, witness, _never_wait: standard_error::never_wait() })
     }
 
     /// Returns what the command inherits.
     pub(crate) fn inherited(&self) -> &Inherited {
         &self.inherited
+    }
+
+    /// Does something that may take long, before anything is changed and any command runs: so long, signals
+    /// that ask to end simply end this process.
+    pub fn may_end_during<T>(&self, act: impl FnOnce() -> T) -> T {
+        let asked: SigSet =
+            ending().into_iter().filter(|signal| !self.inherited.mask().contains(*signal)).collect();
+        // If it fails, the signals are heard afterwards.
+        let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&asked), None);
+        let done = act();
+        let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&asked), None);
+        done
     }
 
     /// Returns the process that listens to the group's signals, which belongs to corewise and not to the

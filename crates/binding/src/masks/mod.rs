@@ -409,6 +409,13 @@ impl Actuator for Masks {
         }
     }
 
+    fn take_given_back(&mut self) -> Vec<(u32, Change)> {
+        let bound: Vec<u32> =
+            self.ledger().into_iter().flat_map(Ledger::all_bound).map(|bound| bound.thread.id).collect();
+        self.with_binder(|binder| bound.iter().for_each(|tid| binder.give_back(*tid)));
+        bound.into_iter().map(|tid| (tid, Change::Free)).collect()
+    }
+
     /// The masks themselves are restored by the ledger ([`crate::restore`]).
     fn give_back(&mut self) {
         self.binder = None;

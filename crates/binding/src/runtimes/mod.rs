@@ -83,7 +83,7 @@ impl Runtimes {
     /// parent is by now. (One that was started by `vfork` still has its parent's memory: there they are
     /// changed again.)
     fn meet_child(&mut self, pid: u32) {
-        if self.changes.as_ref().is_some_and(|changes| changes.restore_fork(pid)) {
+        if self.changes.as_ref().is_some_and(|changes| changes.restore_fork(pid) && changes.are_held()) {
             self.processes.values_mut().flat_map(Process::variables_mut).for_each(Variable::renew);
         }
     }
@@ -131,6 +131,9 @@ impl Runtimes {
         let (Some(process), Some(changes)) = (process, &self.changes) else {
             return OutcomeKind::Refused("no runtime library whose waits can be changed".to_owned());
         };
+        if count.is_some() && !changes.are_held() {
+            return OutcomeKind::Refused("everything was given back".to_owned());
+        }
         process.wanted = count;
         process.write(changes)
     }
@@ -170,6 +173,16 @@ impl Actuator for Runtimes {
             Change::Reset(SettingKind::SpinCount) => Some(self.write(action.thread, None)),
             _ => None,
         }
+    }
+
+    fn take_given_back(&mut self) -> Vec<(u32, Change)> {
+        let wanted = self.processes.values().filter(|process| process.wanted.is_some());
+        let leaders: Vec<ThreadId> = wanted.map(|process| process.leader).collect();
+        let give_back = |leader: ThreadId| {
+            let _ = self.write(leader, None);
+            (leader.tid, Change::Reset(SettingKind::SpinCount))
+        };
+        leaders.into_iter().map(give_back).collect()
     }
 
     /// Writes are few, and the values in memory are restored at once.

@@ -4,6 +4,7 @@
 use crate::act_token::ActToken;
 use crate::frequency::{self, Limit, Lowered};
 use crate::guardian::Guardian;
+use crate::heartbeat::IfHung;
 use crate::ledger::{Entry, Ledger};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub struct Limits {
 impl Limits {
     /// Starts a guardian and records what will be changed. Changes nothing yet.
     pub fn open(system: &Path, limits: Vec<Limit>) -> io::Result<Limits> {
-        let (guardian, mut ledger) = (Guardian::start()?, Ledger::default());
+        let (guardian, mut ledger) = (Guardian::start(IfHung::LetBe)?, Ledger::default());
         for &Limit { pe, original_khz, khz } in &limits {
             let entry = Entry::Lowered(Lowered { pe, original_khz, ours_khz: khz });
             ledger.note(entry.clone());

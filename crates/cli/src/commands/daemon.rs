@@ -18,6 +18,7 @@ use corewise_discovery::Extent;
 use corewise_rules::{Applications, Rules};
 use corewise_sys::environment;
 use corewise_sys::launch::Output;
+use corewise_sys::standard_error;
 use log::LevelFilter;
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -109,6 +110,8 @@ impl Daemon {
 
     /// Runs until it is asked to end; returns the exit status.
     pub fn execute(self) -> Result<u8> {
+        // Whoever reads the log must not delay the end either.
+        std::mem::forget(standard_error::never_wait());
         daemon_log::begin(self.log_level);
         // For clients, polling and counters. The daemon starts no program that would inherit it.
         DescriptorLimit::raise().context("cannot raise the limit of open files")?;

@@ -10,15 +10,18 @@
 //! event suppresses those of others, such as the end of the daemon. There are as many events as the daemon's
 //! code names.
 //!
-//! Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>. Limit: writing waits for the journal or for the
-//! reader of standard error, as in every program.
+//! Nothing waits for the journal ([`journal`]) or for the reader of standard error
+//! ([`corewise_sys::standard_error`]): what they do not take is left out and counted ([`left_out`]).
+
+mod journal;
 
 use corewise_render::terminal;
+use corewise_sys::standard_error;
+use journal::Journal;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use systemd_journal_logger::{JournalLog, connected_to_journal};
 
 /// The records of an event in a window.
 const RECORDS_MAX: u32 = 100;
@@ -29,8 +32,7 @@ const OURS: &str = "corewise";
 
 /// Begins to log at this level, once for the process.
 pub fn begin(level: LevelFilter) {
-    let journal = connected_to_journal().then(|| JournalLog::new().ok()).flatten();
-    let to: Box<dyn Log> = match journal {
+    let to: Box<dyn Log> = match Journal::of_standard_error() {
         Some(journal) => Box::new(journal),
         None => Box::new(Lines),
     };
@@ -38,6 +40,23 @@ pub fn begin(level: LevelFilter) {
     if log::set_boxed_logger(Box::new(Bounded { to, windows: Mutex::default() })).is_ok() {
         log::set_max_level(level);
     }
+}
+
+/// Returns how many records were left out because nobody took them.
+pub fn left_out() -> u64 {
+    journal::left_out() + standard_error::left_out()
+}
+
+impl Log for Journal {
+    fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        self.send(record);
+    }
+
+    fn flush(&self) {}
 }
 
 /// Lines on standard error.

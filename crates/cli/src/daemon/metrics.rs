@@ -76,6 +76,8 @@ pub static OWN_CPU: Metric = Metric::counter("corewise_cpu_seconds", &[], "CPU t
 static OWN_MEMORY: Metric =
     Metric::gauge("corewise_resident_memory_bytes", &[], "Resident memory of the daemon itself");
 static RULES: Metric = Metric::gauge("corewise_rules", &[], "Rules in force");
+static LEFT_OUT: Metric =
+    Metric::counter("corewise_log_left_out", &[], "Messages of the log that nobody took in time");
 static CLIENTS: Metric = Metric::gauge("corewise_clients", &[], "Clients at the daemon's socket");
 static CLIENTS_CPU: Metric =
     Metric::counter("corewise_clients_cpu_seconds", &[], "CPU time of the daemon for answers to clients");
@@ -88,7 +90,7 @@ static BUILD_INFO: Metric =
 static POLICY_INFO: Metric = Metric::gauge("corewise_policy_info", &["policy"], "1; the policy");
 
 /// All metrics, in the order of the page.
-static ALL: [&Metric; 25] = [
+static ALL: [&Metric; 26] = [
     &THREADS,
     &PLACED,
     &STANDING,
@@ -108,6 +110,7 @@ static ALL: [&Metric; 25] = [
     &OWN_CPU,
     &OWN_MEMORY,
     &RULES,
+    &LEFT_OUT,
     &CLIENTS,
     &CLIENTS_CPU,
     &HTTP,
@@ -136,6 +139,7 @@ pub fn text(known: &Known, tally: &Tally, answers: &Answers, format: Format) -> 
     samples.add(&CLIENTS, &[], answers.clients as f64);
     samples.add(&CLIENTS_CPU, &[], answers.cpu.as_secs_f64());
     samples.add(&RULES, &[], known.treatments.borrow().rules().rules.len() as f64);
+    samples.add(&LEFT_OUT, &[], super::log::left_out() as f64);
     for (code, count) in &answers.http {
         samples.add(&HTTP, &[code], *count as f64);
     }

@@ -21,7 +21,7 @@ const WAITS: &str = "waits";
 
 /// What can be changed, as labels.
 const KINDS: [&str; 4] = ["pes", "weight", "spin_count", "turns"];
-const OUTCOMES: [&str; 5] = ["done", "gone", "not_ours", "refused", "unsupported"];
+const OUTCOMES: [&str; 6] = ["done", "gone", "given_back", "not_ours", "refused", "unsupported"];
 
 /// What has happened so far.
 pub struct Tally {

@@ -10,6 +10,7 @@ use super::{Ended, Machine, SessionRequest, children, nested, own_processes, use
 use anyhow::{Context, Result, bail};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
+use corewise_binding::heartbeat::IfHung;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::machine_model::MachineModel;
@@ -82,7 +83,8 @@ fn arm(acts: &Rc<Cell<bool>>) -> (Arm, Rc<Cell<Option<u32>>>) {
     let process = Rc::new(Cell::new(None));
     let (started, acts) = (Rc::clone(&process), Rc::clone(acts));
     let start = move |actuators: &mut Actuators| -> Result<()> {
-        let guardian = Guardian::start().context("nothing is bound: cannot start the guardian process")?;
+        let guardian =
+            Guardian::start(IfHung::LetBe).context("nothing is bound: cannot start the guardian process")?;
         started.set(Some(guardian.process().id));
         actuators.begin(guardian).context("cannot change threads")
     };

@@ -8,6 +8,7 @@ use super::{Ended, SessionRequest, actuators, guard, nested, own_processes, proc
 use crate::commands::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_binding::actuators::Actuators;
+use corewise_binding::heartbeat::IfHung;
 use corewise_core::engine::Engine;
 use corewise_core::observe::{Input, Target};
 use corewise_core::plan::Action;
@@ -68,16 +69,17 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
     look_at(targets, &[std::process::id()])?;
     recover(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
-    let guardian = if request.act && !nested(&mut notes) { guard(&mut notes) } else { None };
+    let guardian = if request.act && !nested(&mut notes) { guard(IfHung::LetBe, &mut notes) } else { None };
     request.config.mitigations.spin &= guardian.is_some();
     request.config.mitigations.turns &= guardian.is_some();
     // Check again, with the helpers that corewise has now.
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
     let targets = look_at(targets, &own)?;
-    let roots = targets.iter().map(Attachable::root).collect();
+    let roots: Vec<Root> = targets.iter().map(Attachable::root).collect();
     let machine = request.machine.model()?;
     let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
-    let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
+    let attach = || attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()));
+    let attached = signals.may_end_during(attach)?;
     // They were started without a value of ours by which libgomp's variable could be found.
     let began = Instant::now();
     let processes = processes_of(&request.config, guardian.as_ref(), began);
@@ -112,9 +114,10 @@ pub fn watch_only<See: FnMut(&Input, &[Action], &Engine)>(
     let signals = Signals::open().context("cannot take over the signals")?;
     let own: Vec<u32> = own_processes(&request, &signals, None).collect();
     let targets = look_to_watch(targets, &own, &mut notes)?;
-    let roots = targets.iter().map(Attachable::root).collect();
+    let roots: Vec<Root> = targets.iter().map(Attachable::root).collect();
     let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
-    let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
+    let attach = || attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()));
+    let attached = signals.may_end_during(attach)?;
     let Attached { discovery, counters, appeared, since } = attached;
     let parts = Parts {
         applications: targets.iter().map(Attachable::application).collect(),

@@ -7,6 +7,7 @@ use super::{SessionRequest, actuators, guard, own_processes, processes_of, recov
 use crate::commands::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_binding::guardian::Guardian;
+use corewise_binding::heartbeat::IfHung;
 use corewise_core::engine::Engine;
 use corewise_core::observe::{Input, Target};
 use corewise_core::plan::Action;
@@ -36,7 +37,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     let mut notes = request.machine.model()?.topology.notes.clone();
     recover(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
-    let guardian = if request.act { guard(&mut notes) } else { None };
+    let guardian = if request.act { guard(IfHung::End, &mut notes) } else { None };
     if request.act && guardian.is_none() {
         bail!("a daemon that can change nothing is of no use: `--dry-run` only watches");
     }
@@ -44,14 +45,15 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     request.config.mitigations.turns &= guardian.is_some();
     let changes = guardian.as_ref().map(Guardian::changes);
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
-    let targets = look_to_watch(named, &own, &mut notes)?;
+    let targets = signals.may_end_during(|| look_to_watch(named, &own, &mut notes))?;
     // What clients name later, and without targets also what comes from elsewhere, such as another login.
     let others = Root::Others { all: named.is_empty() };
-    let roots = targets.iter().map(Attachable::root).chain([others]).collect();
+    let roots: Vec<Root> = targets.iter().map(Attachable::root).chain([others]).collect();
     let others = Application::new(Target::Others, "others", 0);
     let machine = request.machine.model()?;
     let (choice, pes) = (Choice::of(&request), &machine.topology.allowed);
-    let attached = attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()))?;
+    let attach = || attach_running(&choice, pes, (roots, own), &mut notes, &|| Ok(()));
+    let attached = signals.may_end_during(attach)?;
     let Attached { discovery, mut counters, appeared, since } = attached;
     if let Some(limit) = request.config.own_cost {
         counters.spend_at_most(limit * machine.topology.pes.len() as f64 * OF_SAMPLES);
@@ -78,7 +80,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     let (onlooker, mut see) = open(world.sources(), notes)?;
     world.set_onlooker(onlooker);
     let mut engine = Engine::new(machine.clone(), request.policy, request.config);
-    let mut lost = None;
+    let (mut lost, mut stopped) = (None, 0);
     control_loop(&mut world, &mut engine, |input, actions, engine| {
         if let (Some(board), Some(note)) = (&mut *board.borrow_mut(), engine.note()) {
             board.write(note);
@@ -86,6 +88,12 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
         see(input, actions, engine);
         if let (None, Some(changes)) = (&lost, &changes) {
             changes.guardian_is_there();
+            if changes.times_stopped() != std::mem::replace(&mut stopped, changes.times_stopped()) {
+                log::warn!(
+                    corewise_event = "stopped";
+                    "was stopped for long: everything was given back meanwhile, and is taken up again"
+                );
+            }
             lost = changes.failure();
             if lost.is_some() {
                 // The one way to the end, on which everything is given back.

@@ -10,7 +10,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 18] = [
     ("paths", &["core"]),
     ("rules", &["core"]),
     ("sim", &["core"]),
-    ("render", &["core", "paths", "sim", "testing"]),
+    ("render", &["core", "paths", "sim", "sys", "testing"]),
     ("rt", &["testing"]),
     ("testing", &[]),
     ("bpf", &["sys"]),

@@ -186,7 +186,7 @@ impl Intake {
     pub fn take_outcome(&mut self, outcome: &Outcome) {
         let standing = match (&outcome.change, &outcome.result) {
             (Change::Bind(_), OutcomeKind::Done) => Standing::Bound,
-            (Change::Free, OutcomeKind::Done) => Standing::Free,
+            (Change::Free, OutcomeKind::Done | OutcomeKind::GivenBack) => Standing::Free,
             // Until the next observation shows who set the mask.
             (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
             (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,

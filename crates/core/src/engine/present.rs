@@ -73,6 +73,10 @@ impl Present {
             OutcomeKind::Done if outcome.change.gives_back() => binding.held = None,
             OutcomeKind::Done => binding.held = bound.get(&thread).cloned(),
             OutcomeKind::Gone => drop(bound.remove(&thread)),
+            OutcomeKind::GivenBack => {
+                (binding.bound_at, binding.held) = (None, None);
+                bound.remove(&thread);
+            }
             // Someone else has set the thread's mask: the engine no longer decides.
             OutcomeKind::NotOurs if outcome.change.gives_back() => {
                 binding.undone += u32::from(binding.held.take().is_some());

@@ -36,7 +36,7 @@ impl Settings {
         match &outcome.result {
             OutcomeKind::Done if outcome.change.gives_back() => drop(self.held.remove(&key)),
             OutcomeKind::Done => self.held.extend(present.get(&key).map(|wanted| (key, wanted.clone()))),
-            OutcomeKind::Gone | OutcomeKind::NotOurs => {
+            OutcomeKind::Gone | OutcomeKind::NotOurs | OutcomeKind::GivenBack => {
                 self.held.remove(&key);
                 present.remove(&key);
             }

@@ -137,7 +137,7 @@ impl ReportBuilder {
     /// Takes in one round of the loop.
     pub fn watch(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
         for outcome in input.outcomes() {
-            self.take_outcome(outcome);
+            self.take_outcome(outcome, input.at());
         }
         match input {
             Input::Observation(observation) => self.take_observation(observation, engine),
@@ -263,7 +263,10 @@ impl ReportBuilder {
         }
     }
 
-    fn take_outcome(&mut self, outcome: &Outcome) {
+    fn take_outcome(&mut self, outcome: &Outcome, now: Time) {
+        if outcome.result == OutcomeKind::GivenBack {
+            self.take_change(outcome.thread, &outcome.change, now);
+        }
         if let (Change::Set(setting), OutcomeKind::Done) = (&outcome.change, &outcome.result)
             && setting.kind().is_of_process()
             && *setting != Setting::MayTakeTurns
@@ -280,6 +283,7 @@ impl ReportBuilder {
             OutcomeKind::Done => "done".to_owned(),
             OutcomeKind::Gone => "the thread had ended".to_owned(),
             OutcomeKind::NotOurs => "left alone: somebody else has changed it since".to_owned(),
+            OutcomeKind::GivenBack => "given back: corewise was stopped".to_owned(),
             OutcomeKind::Refused(answer) => format!("refused: {answer}"),
             OutcomeKind::Unsupported => "not supported here".to_owned(),
         });

@@ -26,6 +26,10 @@ use std::sync::Arc;
 const RING_BYTES_MAX: usize = 512 << 10;
 const RING_BYTES_MIN: usize = 16 << 10;
 
+/// How often threads are looked for that were created while others were attached: each time by one that was
+/// not yet attached, so that hardly any is found in the third round.
+const ROUNDS_MAX: usize = 8;
+
 /// Something that the kernel recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -265,13 +269,13 @@ impl Events {
         let mut events = Events::none(rate_hz)?;
         let mut known = BTreeSet::new();
         // A thread that is created meanwhile inherits from its creator or is found in the next round.
-        loop {
+        for _ in 0..ROUNDS_MAX {
             let mut new = Vec::new();
             for &pid in pids {
                 new.extend(tasks(pid)?.into_iter().filter(|&tid| known.insert(tid)));
             }
             if new.is_empty() {
-                return Ok(events);
+                break;
             }
             for tid in new {
                 match events.open_all(target(tid), pes, RING_BYTES_MIN) {
@@ -280,6 +284,7 @@ impl Events {
                 }
             }
         }
+        Ok(events)
     }
 
     fn none(rate_hz: u64) -> Result<Events, SampleError> {

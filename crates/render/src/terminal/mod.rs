@@ -1,4 +1,5 @@
-//! Printing: the only access to the terminal.
+//! Printing: the only access to the terminal. What is said on standard error never waits for its reader while
+//! corewise holds something ([`corewise_sys::standard_error`]).
 //!
 //! Programs, threads, files and their contents may have arbitrary names. Names with control characters could
 //! control the terminal, and names with line feeds could forge lines of output. So everything that is printed
@@ -8,6 +9,7 @@ pub mod keys;
 pub mod live;
 pub mod progress;
 
+use corewise_sys::standard_error;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{Display, Formatter, Write as _};
@@ -26,7 +28,7 @@ pub fn print(text: &str) -> Result<()> {
 /// indented, as a message may contain a name with a line feed. A closed standard error is not an error.
 pub fn message(text: impl Display) {
     let text = format!("corewise: {text}").replace('\n', "\n    ");
-    let _ = writeln!(std::io::stderr(), "{}", printable(text.trim_end()));
+    standard_error::say(&format!("{}\n", printable(text.trim_end())));
 }
 
 /// Formats an error with its causes. A cause that is already part of the text before it is left out.
@@ -47,7 +49,7 @@ pub fn describe_error(error: &(dyn Error + 'static)) -> String {
 
 /// Writes a line of JSON to standard error.
 pub fn message_json(json: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", printable(json));
+    standard_error::say(&format!("{}\n", printable(json)));
 }
 
 /// Returns the text with its lines and tabs, but with other invisible and control characters escaped as in

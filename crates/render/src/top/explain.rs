@@ -256,6 +256,7 @@ fn decided(decided: &Decided) -> String {
         Some(OutcomeKind::Done) => "done".to_owned(),
         Some(OutcomeKind::Gone) => "the thread had ended".to_owned(),
         Some(OutcomeKind::NotOurs) => "left alone: somebody else has changed it since".to_owned(),
+        Some(OutcomeKind::GivenBack) => "given back: corewise was stopped".to_owned(),
         Some(OutcomeKind::Refused(answer)) => format!("refused: {}", Name(answer)),
         Some(OutcomeKind::Unsupported) => "not supported here".to_owned(),
     };
