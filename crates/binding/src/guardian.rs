@@ -218,7 +218,8 @@ impl Watch {
 
     /// Gives everything back in corewise's place, which is still.
     fn take_over(&mut self, why: Still) {
-        let place = self.looks.place().map(|place| format!(" in {place}")).unwrap_or_default();
+        let place = self.looks.place().map(|place| format!(" (it waits in {place})"));
+        let place = place.filter(|_| why == Still::Hung).unwrap_or_default();
         let pid = self.corewise.id;
         self.heartbeat.take();
         if (why, self.if_hung) == (Still::Hung, IfHung::End) {
@@ -231,14 +232,15 @@ impl Watch {
             Err(error) => format!("; not everything could be restored: {error}"),
         };
         self.heartbeat.note_given_back(why);
-        let what = match (why, self.if_hung) {
+        let how = match (why, self.if_hung) {
             // It tells that itself when it goes on.
             (Still::Stopped, _) if remains.is_empty() => return,
-            (Still::Stopped, _) => "is stopped: what it had changed was given back",
-            (Still::Hung, IfHung::End) => "hangs: it was killed, and what it had changed was given back",
-            (Still::Hung, IfHung::LetBe) => "hangs: what it had changed was given back",
+            (Still::Stopped, _) => "is stopped:",
+            (Still::Hung, IfHung::End) => "hangs and was killed:",
+            (Still::Hung, IfHung::LetBe) => "hangs:",
         };
-        standard_error::say(&format!("corewise: its process {pid} {what}{place}{remains}\n"));
+        let text = format!("its process {pid} {how} what it had changed was given back{place}{remains}");
+        standard_error::say(&format!("corewise: {text}\n"));
     }
 }
 

@@ -18,12 +18,16 @@
 mod changes;
 #[path = "campaign/cpuset.rs"]
 mod cpuset;
+#[path = "campaign/freezer.rs"]
+mod freezer;
 #[path = "campaign/kinds.rs"]
 mod kinds;
 #[path = "campaign/program.rs"]
 mod program;
 #[path = "campaign/round.rs"]
 mod round;
+#[path = "campaign/still.rs"]
+mod still;
 
 use corewise_core::random::Random;
 use kinds::Kind;

@@ -490,3 +490,34 @@ fn bytes_of<Value: Plain>(value: &Value) -> &[u8] {
     // SAFETY: the structures are `repr(C)` and have no padding; every byte is initialised.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<Value>()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Choice, Extent};
+    use super::*;
+    use corewise_testing::skip;
+
+    #[test]
+    fn where_too_many_programs_run_they_are_counted_with_the_root_above_them() {
+        let object = bpf::open(bpf::DISCOVERY).unwrap().load();
+        let object = match object {
+            Ok(object) => object,
+            Err(error) => skip!(Bpf, "{error}"),
+        };
+        let options = Options {
+            roots: vec![Root::Others { all: false }],
+            excluded: Vec::new(),
+            proc: Proc::own(),
+            extent: Extent::Program,
+            choice: Choice::Bpf,
+        };
+        let mut entries = Entries::of(&object, &options).unwrap();
+        let below = HashMap::from([(std::process::id(), AppId(0))]);
+        while entries.free.lookup_and_delete(&[]).unwrap().is_some() {}
+        for _ in 0..3 {
+            let adopted = entries.adopt(&below, |_| None).unwrap();
+            assert_eq!(adopted, HashMap::from([(std::process::id(), 0)]));
+        }
+        assert!(entries.notes().iter().any(|note| note.contains("too many ran at once")));
+    }
+}

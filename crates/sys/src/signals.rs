@@ -12,7 +12,7 @@ use crate::witness::{Heard, STOPPING, Witness};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::{Pid, getpgid, getpgrp, getpid};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -265,13 +265,13 @@ pub fn stop_by_number(signal: i32) -> Result<(), Errno> {
 /// Stops this process by this signal, if the kernel permits it. (It does not if nobody could continue it.)
 fn stop_by(signal: Signal) -> Result<(), Errno> {
     if signal == Signal::SIGSTOP {
-        return nix::sys::signal::kill(getpid(), signal);
+        return kill(getpid(), signal);
     }
     let mut alone = SigSet::empty();
     alone.add(signal);
     // The command's disposition is its own, independent of what corewise has inherited.
     set_disposition(signal, SigHandler::SigDfl)?;
-    nix::sys::signal::kill(getpid(), signal)?;
+    kill(getpid(), signal)?;
     sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&alone), None)?;
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&alone), None)
 }
@@ -336,4 +336,32 @@ pub fn asked_to_end() -> std::io::Result<Arc<AtomicBool>> {
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
     Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    /// In a process of its own, whose signals they are.
+    #[test]
+    fn while_it_may_end_a_signal_ends_this_process_at_once() {
+        const CHILD: &str = "SIGNALS_TEST";
+        if std::env::var_os(CHILD).is_some() {
+            let signals = Signals::open().unwrap();
+            signals.may_end_during(|| {
+                println!("is busy");
+                std::thread::sleep(std::time::Duration::from_secs(1000));
+            });
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "signals::tests::while_it_may_end_a_signal_ends_this_process_at_once"]);
+        child.args(["--nocapture", "--test-threads=1"]).env(CHILD, "1").stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("is busy")));
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
+    }
 }

@@ -188,6 +188,8 @@ fn own_file() -> io::Result<File> {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::process::{Child, Command, Stdio};
 
     fn nothing() -> Said {
         Said { rest: Vec::new(), missing: 0, left_out: 0, hurried: 1 }
@@ -218,15 +220,25 @@ mod tests {
             println!("has said all");
             return finish();
         }
+        let start = |log: Stdio| {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", "standard_error::tests::writing_to_whom_nobody_reads_does_not_wait"]);
+            child.args(["--nocapture"]).env(CHILD, "1").stdout(Stdio::piped()).stderr(log);
+            child.spawn().unwrap()
+        };
+        let ends = |child: Child| {
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("has said all"), "{said}");
+        };
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "standard_error::tests::writing_to_whom_nobody_reads_does_not_wait"]);
-        child.args(["--nocapture"]).env(CHILD, "1").stdout(std::process::Stdio::piped());
-        let child = child.stderr(writer).spawn().unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("has said all"));
+        ends(start(writer.into()));
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("xxx") && text.len() < 1_000_000, "{}", text.len());
+        let terminal = nix::pty::openpty(None, None).unwrap();
+        ends(start(terminal.slave.into()));
+        let (_reader, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+        ends(start(OwnedFd::from(socket).into()));
     }
 }

@@ -82,6 +82,8 @@ capabilities! {
     Cpuset = "cpuset",
     /// A control group of version 2 may be made.
     Cgroup = "cgroup",
+    /// The processes of a control group may be frozen.
+    Freezer = "freezer",
     /// A file system may be mounted.
     Mount = "mount",
     /// A file system of one's own (FUSE) may be mounted.

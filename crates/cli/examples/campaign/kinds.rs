@@ -58,6 +58,8 @@ pub enum Wrap {
     NoDirectory,
     /// Without the right to change other users' threads, and to raise limits.
     FewRights,
+    /// Standard error is a full pipe that nobody reads.
+    UnreadLog,
 }
 
 const CHAIN: &str = "n=0; hop() { n=$((n+1)); [ $n -lt 900 ] || exec sleep 9; hop & }; hop";
@@ -104,7 +106,7 @@ const fn offline(name: &'static str, act: fn(&mut Round)) -> Kind {
 
 /// All kinds.
 pub fn all() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().chain(&super::changes::KINDS)
+    KINDS.iter().chain(&super::changes::KINDS).chain(&super::still::KINDS)
 }
 
 /// Those while threads are bound.

@@ -1,6 +1,7 @@
 //! One run, one fault, and what it leaves.
 
 use super::cpuset::Cpuset;
+use super::freezer::Freezer;
 use super::kinds::{Kind, SCRIPTS, Wrap};
 use super::program::{Program, Programs, changes};
 use corewise_core::random::Random;
@@ -104,6 +105,7 @@ pub struct Round<'a> {
     pub chance: Random,
     /// What corewise did wrong while it lived.
     wrong: Vec<String>,
+    freezer: Option<Freezer>,
 }
 
 /// Starts a run, does what the kind says, and looks at what lives on.
@@ -167,7 +169,9 @@ impl<'a> Round<'a> {
         };
         let enter = format!("echo $$ > {}/cgroup.procs; ", cpuset.0.display());
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("{enter}{}", before(kind.wrap)), "sh", &tools.corewise, "run", "-q"]);
+        command.args(["-c", &format!("{enter}{}", before(kind.wrap)), "sh", &tools.corewise, "run"]);
+        // What is not quiet says more.
+        command.args((kind.wrap != Wrap::UnreadLog).then_some("-q"));
         command.args(["--discovery", discovery]);
         let mut crowd = None;
         match tools.programs.command(program) {
@@ -190,7 +194,7 @@ impl<'a> Round<'a> {
         let output = |name: &str| fs::File::create(path(name)).expect("a file can be made");
         command.stdin(Stdio::piped()).stdout(output("out")).stderr(output("said")).process_group(0);
         let starter = command.spawn().expect("there is a shell");
-        Round { tools, program, cpuset, directory, starter, crowd, chance, wrong: Vec::new() }
+        Round { tools, program, cpuset, directory, starter, crowd, chance, wrong: Vec::new(), freezer: None }
     }
 
     /// Waits for a random time up to so many milliseconds.
@@ -313,6 +317,27 @@ impl<'a> Round<'a> {
         if self.corewise("run").is_empty() {
             self.wrong.push("corewise ended of itself".to_owned());
         }
+    }
+
+    /// Everything must be given back soon, though corewise has not ended.
+    pub fn must_be_given_back(&mut self, when: &str) {
+        let left = |round: &Round| [round.narrow().0, round.changes()].concat();
+        if !wait_for(Duration::from_secs(30), || left(self).is_empty()) {
+            self.wrong.push(format!("{when}: {}", left(self).join(", ")));
+        }
+    }
+
+    /// Freezes corewise in this role.
+    pub fn freeze(&mut self, role: &str) {
+        let name = format!("corewise-campaign-{}-frozen", std::process::id());
+        let freezer = Freezer::create(&name, Some(&self.cpuset.0)).expect("there are control groups");
+        self.corewise(role).into_iter().for_each(|pid| freezer.freeze(pid).expect("it is ours"));
+        self.freezer = Some(freezer);
+    }
+
+    /// Lets what is frozen go on.
+    pub fn thaw(&mut self) {
+        self.freezer = None;
     }
 
     /// Nobody may wait for a turn any more soon.
@@ -450,6 +475,7 @@ fn has_own_wish(name: &str) -> bool {
 /// The starter and what it started must not outlive the round.
 impl Drop for Round<'_> {
     fn drop(&mut self) {
+        self.thaw();
         let end = Instant::now() + Duration::from_secs(20);
         while !self.cpuset.processes().is_empty() && Instant::now() < end {
             self.send(&self.cpuset.processes(), Signal::SIGKILL);
@@ -490,6 +516,10 @@ fn before(wrap: Wrap) -> &'static str {
         }
         Wrap::SmallFiles => "ulimit -f 4; exec \"$@\"",
         Wrap::FewRights => "exec setpriv --bounding-set=-sys_nice,-sys_resource --inh-caps=-all \"$@\"",
+        Wrap::UnreadLog => {
+            "mkfifo $XDG_RUNTIME_DIR/log; exec 3<> $XDG_RUNTIME_DIR/log; \
+             timeout 1 cat /dev/zero >&3; exec \"$@\" 2>&3 3>&-"
+        }
         Wrap::NoDirectory => "chmod 777 $XDG_RUNTIME_DIR; exec \"$@\"",
     }
 }

@@ -31,6 +31,14 @@ impl Daemon {
 
     /// A daemon that may be asked by others.
     pub fn start_as(pid: u32, rules: &str, options: &[&str]) -> Daemon {
+        let mut daemon = Daemon::start_saying(pid, rules, options, Stdio::piped());
+        let lines = BufReader::new(daemon.child().stderr.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "it does not get ready");
+        daemon
+    }
+
+    /// A daemon that writes its log there, and is perhaps not ready yet.
+    pub fn start_saying(pid: u32, rules: &str, options: &[&str], log: Stdio) -> Daemon {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("rules.toml"), rules).unwrap();
         let mut daemon = corewise();
@@ -38,9 +46,7 @@ impl Daemon {
         daemon.args(options);
         daemon.arg("--socket").arg(directory.path().join("socket"));
         daemon.arg("--config-dir").arg(directory.path());
-        let mut child = daemon.stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "it does not get ready");
+        let child = daemon.stderr(log).spawn().unwrap();
         Daemon { process: Running(child), directory }
     }
 
@@ -49,16 +55,16 @@ impl Daemon {
     }
 
     /// Writes other rules, and has them read.
-    fn reload(&self, rules: &str) -> std::process::Output {
+    pub fn reload(&self, rules: &str) -> std::process::Output {
         std::fs::write(self.directory.path().join("rules.toml"), rules).unwrap();
         corewise().args(["rules", "reload", "--socket"]).arg(self.socket()).output().unwrap()
     }
 
-    fn child(&mut self) -> &mut Child {
+    pub fn child(&mut self) -> &mut Child {
         &mut self.process.0
     }
 
-    fn end(&mut self, signal: Signal) -> Option<i32> {
+    pub fn end(&mut self, signal: Signal) -> Option<i32> {
         kill(Pid::from_raw(self.child().id() as i32), signal).unwrap();
         self.child().wait().unwrap().code()
     }

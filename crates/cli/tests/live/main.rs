@@ -20,6 +20,7 @@ mod replay;
 mod restored;
 mod run;
 mod slow;
+mod still;
 mod teams;
 mod terminal;
 mod top;

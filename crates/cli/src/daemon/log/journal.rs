@@ -109,11 +109,10 @@ mod tests {
         let journal = Journal::at(path).unwrap();
         let fields = [("corewise_event", "guard")];
         let mut record = Record::builder();
-        let record = record.level(Level::Warn).target("corewise").key_values(&fields);
+        record.level(Level::Warn).target("corewise").key_values(&fields);
         let before = left_out();
-        let text = "two\nlines";
         while left_out() == before {
-            journal.send(&record.args(format_args!("{text}")).build());
+            journal.send(&record.args(format_args!("two\nlines")).build());
         }
         let mut bytes = [0; 1024];
         assert_eq!(theirs.recv(&mut bytes).unwrap(), 0, "it is asked whether it is there");

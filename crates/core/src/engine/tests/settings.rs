@@ -69,3 +69,22 @@ fn a_setting_is_kept_refused_and_given_back_as_a_binding_is() {
     let released = engine.release_all();
     assert!(released.iter().any(|action| action.change == Change::Reset(SettingKind::Weight)));
 }
+
+/// While corewise is stopped, its guardian gives everything back: nobody fights with it.
+#[test]
+fn what_was_given_back_in_corewises_place_is_changed_again_however_often() {
+    let mut engine = Engine::new(bulldozer(), Box::new(Heavy), EngineConfig::default());
+    let weight = Change::Set(Setting::Weight(Weight::Percent(200)));
+    let mut outcomes = Vec::new();
+    for at in (1..20).step_by(2) {
+        let actions = engine.step(&observe(at, Standing::Free, std::mem::take(&mut outcomes)));
+        let changes: Vec<Change> = actions.iter().map(|action| action.change.clone()).collect();
+        assert_eq!(changes, [Change::Bind(CpuSet::single(PeId(1))), weight.clone()], "at {at} s");
+        let done = actions.iter().map(|action| outcome(action, OutcomeKind::Done)).collect();
+        assert!(engine.step(&observe(at + 1, Standing::Bound, done)).is_empty());
+        let given_back = [Change::Free, Change::Reset(SettingKind::Weight)];
+        let thread = actions[0].thread;
+        outcomes.extend(given_back.map(|change| Outcome { thread, change, result: OutcomeKind::GivenBack }));
+    }
+    assert_eq!(engine.notes().count(), 0);
+}
