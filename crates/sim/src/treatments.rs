@@ -77,8 +77,8 @@ fn in_force(sim: &Sim) -> Treatments {
     }
     let living = sim.present.iter().map(|&index| &sim.threads[index]).filter(|thread| !thread.ended);
     let treated = living.filter_map(|thread| {
-        let begun = sim.apps[thread.app].plan.treatments.iter().filter(|(from, _)| *from <= sim.now);
-        let (_, treatment) = begun.last()?;
+        let mut begun = sim.apps[thread.app].plan.treatments.iter().filter(|(from, _)| *from <= sim.now);
+        let (_, treatment) = begun.next_back()?;
         Some((thread.pid, Arc::new(treatment.clone().if_special()?)))
     });
     treated.collect()
