@@ -17,7 +17,8 @@
 //! - A thread that inherited a mask set by corewise gets its own mask back.
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
 //! - A thread whose binding was undone three times, by itself or by another program, is not bound again.
-//! - One step binds and sets at most [`BINDS_PER_PE_MAX`] times per allowed PE.
+//! - Each observation, and each batch of events, leads to at most [`BINDS_PER_PE_MAX`] binds and settings per
+//!   allowed PE, whatever they are for. Giving back has no limit.
 //! - With a [guard](crate::guard), a placement that hurts the program is reverted, and so are changes of
 //!   waits and turns that hurt the programs of all runs together.
 //!
@@ -25,29 +26,29 @@
 
 use crate::board::Note;
 use crate::classify::{FPU_THRESHOLD, FpuClass};
-use crate::cpuset::CpuSet;
 use crate::guard::waits::{self, WaitsFindings, WaitsGuard};
-use crate::guard::{BACK, Findings, Guard};
+use crate::guard::{Findings, Guard};
 use crate::ids::{AppId, ThreadId};
 use crate::machine_model::MachineModel;
 use crate::observe::{
     CounterReading, Event, EventBatch, EventKind, Observation, ProcessReading, ThreadReading,
 };
 use crate::own_cost::OwnCost;
-use crate::plan::{Action, Change, Placement, SettingKind};
+use crate::plan::{Action, Placement, SettingKind};
 use crate::policy::{Cause, Claims, Policy, Subject};
 use crate::time::{Time, nanoseconds};
 use crate::topology::Topology;
 use crate::view::ApplicationView;
 use crate::waits::{Mitigations, State, Waits};
+use acting::drop_invalid;
 use gangs::{Gangs, Why};
 use intake::Intake;
 use present::Present;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 use std::time::Duration;
 
+mod acting;
 mod confinement;
 mod gangs;
 mod intake;
@@ -59,7 +60,8 @@ mod windows;
 /// How long the engine leaves a thread alone after the system refused to bind it.
 pub const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// The maximum number of binds and settings in one step per allowed PE; it bounds the work of a step.
+/// The maximum number of binds and settings per allowed PE that follow from one observation or one batch of
+/// events; it bounds the work of a step. *Ours*: enough for four threads a PE to be placed at once.
 pub const BINDS_PER_PE_MAX: usize = 4;
 
 /// The reason given when a thread is freed because the run ends.
@@ -67,9 +69,6 @@ pub const OVER: &str = "the run is over";
 
 /// The minimum time between two observations for the guard, even if it is overdue.
 const LOOK_MIN: Duration = Duration::from_millis(2);
-
-/// The settings that the guard of waits switches off.
-const OF_WAITS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
 
 /// The engine's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -462,8 +461,12 @@ impl Engine {
         self.present.judge(subject, now, self.config.min_residence);
     }
 
-    /// Asks the policy what it wants.
+    /// Asks the policy what it wants, if there is a PE: before the first observation none is known, and a scene
+    /// without PEs has no right answer.
     fn ask(&mut self, cause: Cause<'_>) {
+        if self.intake.allowed.is_empty() {
+            return drop_invalid(&mut self.intended, &self.intake);
+        }
         self.intake.settle_runnable();
         self.intake.settle_assignments(shown(self.guard.as_ref(), &self.present, &self.intended));
         let mut wanted = self.policy.place(&self.intake.scene(cause, &self.machine, self.config.claims));
@@ -488,90 +491,6 @@ impl Engine {
         self.intended = wanted;
     }
 
-    /// Adds the actions towards the policy's placement, within the limits of the guard and the rules.
-    fn decide(&mut self, actions: &mut Vec<Action>) {
-        let is_placed = self.guard.as_ref().is_none_or(Guard::is_in_force);
-        if is_placed && self.gangs.is_empty() && !confinement::is_any(&self.intake) {
-            return self.decide_as_intended(actions);
-        }
-        let mut wanted = self.intended.clone();
-        if !is_placed {
-            let known = &self.intake;
-            wanted.bound.retain(|thread, _| !known.is_guarded(*thread));
-            let is_tried = |thread, kind| kind == SettingKind::Weight && known.is_guarded(thread);
-            wanted.settings.retain(|(thread, kind), _| !is_tried(*thread, *kind));
-        }
-        if !self.are_waits_off() {
-            self.gangs.add_assignments(&mut wanted, self.present.placement(), &self.intake);
-        }
-        drop_invalid(&mut wanted, &self.intake);
-        let before = actions.len();
-        self.apply_wanted(&mut wanted, actions);
-        if let (false, Some(guard)) = (is_placed, &self.guard) {
-            let reason: Arc<str> = guard.reason().into();
-            let mut moves = 0..BINDS_PER_PE_MAX * self.intake.allowed.len();
-            for action in actions.split_off(before) {
-                let is_free = action.change == Change::Free
-                    && self.intake.is_guarded(action.thread)
-                    && self.intake.why_not_permitted(&action).is_none();
-                let back = self.move_back(guard, action.thread).filter(|_| is_free && moves.next().is_some());
-                actions.extend(back);
-                actions.push(if is_free { Action { reason: reason.clone(), ..action } } else { action });
-            }
-        }
-    }
-
-    /// Returns the action that moves a thread, which is freed next, to where it ran without the placement.
-    fn move_back(&self, guard: &Guard, thread: ThreadId) -> Option<Action> {
-        let (pe, subject) = (guard.before(thread)?, self.intake.subject(thread)?);
-        let may_use =
-            subject.placeable && self.intake.allowed.contains(pe) && subject.view.permitted.contains(pe);
-        may_use.then(|| Action { thread, change: Change::Bind(CpuSet::single(pe)), reason: BACK.into() })
-    }
-
-    /// Like [`Self::decide`] when nothing modifies the policy's placement; avoids copying thousands of
-    /// assignments.
-    fn decide_as_intended(&mut self, actions: &mut Vec<Action>) {
-        let mut wanted = std::mem::take(&mut self.intended);
-        let settings = wanted.settings.clone();
-        self.apply_wanted(&mut wanted, actions);
-        self.intended = Placement { settings, ..wanted };
-    }
-
-    /// Adds the actions towards a placement that already satisfies the rules, together with the settings for
-    /// waits.
-    fn apply_wanted(&mut self, wanted: &mut Placement, actions: &mut Vec<Action>) {
-        self.waits.add_to(wanted);
-        let are_off = self.are_waits_off();
-        if are_off {
-            let stays = |leader| self.waits.is_changed_for_itself(leader);
-            wanted.settings.retain(|&(leader, kind), _| !OF_WAITS.contains(&kind) || stays(leader));
-        }
-        let before = actions.len();
-        let known = &self.intake;
-        confinement::add_assignments(wanted, known);
-        self.present.drop_impossible_settings(wanted, &known.subjects, known.now);
-        // Before the first observation no PE is known to be allowed, but settings for waits may already be
-        // due.
-        let most = BINDS_PER_PE_MAX * known.allowed.len().max(1);
-        self.present.apply_wanted(wanted, most, known, actions);
-        if let (true, Some(guard)) = (are_off, &self.waits_guard) {
-            let is_of_waits = |change: &Change| match change {
-                Change::Reset(kind) => OF_WAITS.contains(kind),
-                Change::Free | Change::Bind(_) | Change::Set(_) => false,
-            };
-            let reason: Arc<str> = guard.reason().into();
-            let resets = actions[before..].iter_mut().filter(|action| is_of_waits(&action.change));
-            resets.for_each(|action| action.reason = reason.clone());
-        }
-        self.intake.explain(&mut actions[before..]);
-    }
-
-    /// Returns whether waits and turns are now as without corewise, whatever their rules say.
-    fn are_waits_off(&self) -> bool {
-        self.waits_guard.as_ref().is_some_and(WaitsGuard::is_off)
-    }
-
     /// Returns the actions that restore everything that is still changed.
     pub fn release_all(&mut self) -> Vec<Action> {
         self.present.release_all()
@@ -582,19 +501,6 @@ impl Engine {
 /// placement, that is the intended one: the guard's trials are invisible to policies.
 fn shown<'a>(guard: Option<&Guard>, present: &'a Present, intended: &'a Placement) -> &'a Placement {
     if guard.is_none_or(Guard::is_in_force) { present.placement() } else { intended }
-}
-
-/// Drops assignments that violate a rule: unknown or unplaceable threads, and PEs that are not allowed or
-/// permitted.
-fn drop_invalid(wanted: &mut Placement, known: &Intake) {
-    wanted.bound.retain(|&thread, assignment| {
-        known.subject(thread).is_some_and(|subject| {
-            subject.placeable
-                && !assignment.pes.is_empty()
-                && assignment.pes.is_subset(&known.allowed)
-                && assignment.pes.is_subset(&subject.view.permitted)
-        })
-    });
 }
 
 #[cfg(test)]

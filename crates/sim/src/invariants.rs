@@ -41,7 +41,7 @@ pub enum Rule {
     LeftAlone,
     /// What a treatment does not permit is not done, and not kept.
     Treated,
-    /// A step requests a bounded number of binds, at most one per thread.
+    /// A step requests a bounded number of changes, and at most one bind per thread.
     Binds,
     /// A thread is in exactly one place while it wants to run.
     Places,
@@ -71,7 +71,7 @@ impl fmt::Display for Rule {
             Rule::AllowedPes => "no thread runs or is bound outside of the allowed PEs",
             Rule::LeftAlone => "a thread that decides for itself, or was refused, is left alone",
             Rule::Treated => "what a treatment does not permit is not done, and not kept",
-            Rule::Binds => "a step asks for a bounded number of binds",
+            Rule::Binds => "a step asks for a bounded number of changes",
             Rule::Places => "a thread is in one place just while it wants to run",
             Rule::Idle => "no PE is idle while a thread waits that could have it",
             Rule::Starvation => "every runnable thread gets a PE in bounded time",
@@ -345,8 +345,9 @@ impl Checker {
                 self.complain(Rule::Binds, format!("thread {thread} is bound twice in one step"));
             }
         }
-        if bound.len() > BINDS_PER_PE_MAX * self.allowed.len() {
-            let detail = format!("{} binds in one step on {} PEs", bound.len(), self.allowed.len());
+        let changes = actions.iter().filter(|action| !action.change.gives_back()).count();
+        if changes > BINDS_PER_PE_MAX * self.allowed.len().max(1) {
+            let detail = format!("{changes} changes in one step on {} PEs", self.allowed.len());
             self.complain(Rule::Binds, detail);
         }
     }

@@ -171,15 +171,15 @@ impl Present {
     }
 
     /// Makes the wanted placement the present one, with at most `most` binds and settings, and adds the
-    /// actions for that. If not all fit, threads that want a PE come first.
+    /// actions for that. If not all fit, threads that want a PE come first. Returns how many would still fit.
     pub fn apply_wanted(
         &mut self,
         wanted: &Placement,
         most: usize,
         known: &Intake,
         actions: &mut Vec<Action>,
-    ) {
-        let (now, mut taken) = (known.now, 0);
+    ) -> usize {
+        let (now, mut left) = (known.now, most);
         let living = known.subjects.iter().map(|subject| subject.view.thread);
         let mut towards = self.placement.actions_towards(wanted, living);
         if towards.iter().filter(|action| !action.change.gives_back()).nth(most).is_some() {
@@ -191,14 +191,15 @@ impl Present {
         }
         for action in towards {
             if !action.change.gives_back() {
-                if taken == most {
+                if left == 0 {
                     continue;
                 }
-                taken += 1;
+                left -= 1;
             }
             self.record_request(&action, now);
             actions.push(action);
         }
+        left
     }
 
     fn record_request(&mut self, action: &Action, now: Time) {

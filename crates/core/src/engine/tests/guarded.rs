@@ -2,9 +2,11 @@
 
 use super::treatments::treated;
 use super::*;
+use crate::guard::BACK;
 use crate::observe::{Observation, ProgressReading, ProgressSource, ThreadReading, Treatment};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Binds the first thread to the first PE, and records whether the scene showed that.
 struct Steadfast(Rc<RefCell<Vec<bool>>>);
@@ -112,4 +114,63 @@ fn a_guard_never_frees_a_thread_that_a_rule_keeps_on_some_pes() {
     }
     assert!(engine.findings().unwrap().is_about_something());
     assert_eq!(widths.into_iter().collect::<Vec<_>>(), [1, 4], "with its placement, and without");
+}
+
+/// Binds the first half of the threads to the first PE, and moves the others at each step.
+struct Restless;
+
+impl Policy for Restless {
+    fn name(&self) -> &str {
+        "restless"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::NONE
+    }
+
+    fn place(&mut self, scene: &Scene<'_>) -> Placement {
+        let turn = (scene.now.0 / 10_000_000) as u32 % 2;
+        let bound = scene.threads.iter().enumerate().map(|(index, subject)| {
+            let pes = CpuSet::single(PeId(if index < scene.threads.len() / 2 { 0 } else { turn }));
+            (subject.view.thread, Assignment { pes, reason: "test".into() })
+        });
+        Placement { bound: bound.collect(), ..Placement::default() }
+    }
+}
+
+#[test]
+fn moves_back_and_placements_share_the_budget_of_a_step() {
+    const THREADS: usize = 16;
+    let config = EngineConfig { guard: Some(1), ..EngineConfig::default() };
+    let mut engine = Engine::new(bulldozer(), Box::new(Restless), config);
+    let allowed = CpuSet::first_n(2);
+    let most = BINDS_PER_PE_MAX * allowed.len();
+    let unguarded = Arc::new(Treatment { policy: None, order: 0, guard: false, confined: false });
+    let mut standings = [Standing::Free; THREADS];
+    let (mut now, mut outcomes, mut full, mut moves) = (second(1), Vec::new(), 0, 0);
+    while now < second(30) {
+        let one = observe(1, Standing::Free, std::mem::take(&mut outcomes));
+        let reading = |index: usize| ThreadReading {
+            thread: id(index),
+            progress: Some(ProgressReading { work: now.0, source: ProgressSource::Simulated }),
+            last_pe: Some(PeId(1)),
+            standing: standings[index],
+            treatment: (index >= THREADS / 2).then(|| unguarded.clone()),
+            ..one.threads[0].clone()
+        };
+        let threads = (0..THREADS).map(reading).collect();
+        let actions = engine.step(&Observation { at: now, allowed: allowed.clone(), threads, ..one });
+        let changes = actions.iter().filter(|action| !action.change.gives_back()).count();
+        assert!(changes <= most, "{changes} changes at {now:?}: {actions:?}");
+        full += u32::from(changes == most);
+        moves += actions.iter().filter(|action| *action.reason == *BACK).count();
+        for action in &actions {
+            let index = (0..THREADS).find(|index| id(*index) == action.thread).unwrap();
+            let is_free = action.change.gives_back();
+            standings[index] = if is_free { Standing::Free } else { Standing::Bound };
+            outcomes.push(outcome(action, OutcomeKind::Done));
+        }
+        now = now + engine.interval();
+    }
+    assert!(full > 5 && moves > 5, "{full} steps used the whole budget, {moves} threads were moved back");
 }
