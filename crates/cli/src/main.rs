@@ -102,6 +102,8 @@ enum Command {
     /// The process that holds the command of a policy; started by `--policy exec:COMMAND`
     #[command(name = policy_command::SUBCOMMAND, hide = true)]
     PolicyKeeper {
+        /// The descriptor that is open as long as corewise is
+        lifeline: i32,
         /// The command, for the shell
         command: String,
     },
@@ -158,8 +160,8 @@ fn run_command() -> ExitCode {
         Command::Pgo(pgo) => (pgo.execute().map(exited), |_| 1),
         Command::Demo(demo) => (demo.execute().map(exited), |_| 1),
         Command::DemoProgram { regions } => (demo::program(regions).map(exited), |_| 1),
-        Command::PolicyKeeper { command } => {
-            (policy_command::main(&command).map(|()| exited(0)).map_err(Into::into), |_| 1)
+        Command::PolicyKeeper { lifeline, command } => {
+            (policy_command::main(lifeline, &command).map(|()| exited(0)).map_err(Into::into), |_| 1)
         }
     };
     match result {

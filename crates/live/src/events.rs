@@ -24,10 +24,11 @@ impl LiveWorld {
         }
         let mut events = Vec::new();
         if self.hears_of_allowed() && self.allowed_read.is_none_or(|at| at.elapsed() >= ALLOWED_WITHIN) {
-            self.allowed_read = Some(Instant::now());
+            // Who subscribes learns first which PEs there are, not only with the first observation.
+            let is_first = self.allowed_read.replace(Instant::now()).is_none();
             // If it cannot be read now, the next observation reports the error.
             if let Ok(allowed) = own_mask()
-                && allowed != *self.baseline
+                && (is_first || allowed != *self.baseline)
             {
                 events.push(Event::AllowedChanged(allowed.clone()));
                 self.baseline = Arc::new(allowed);

@@ -8,9 +8,11 @@
 //!
 //! - The keeper is not a child of the application, like the [guardian](corewise_binding::guardian), so
 //!   neither the keeper nor the command is followed or waited for.
-//! - It holds only the writing end of the pipe of answers. The kernel notifies it when corewise closes the
-//!   reading end, or dies; when the command ends, its own end closes the pipe. In either case it kills the
-//!   command's group, and all processes that have left the group, which it has adopted.
+//! - Beside the pipes of scenes and answers, whose other ends only the command holds, there is a *lifeline*
+//!   between keeper and corewise. The kernel notifies the keeper when corewise closes its end, or dies; then,
+//!   or when the command ends, it kills the command's group, and all processes that have left the group,
+//!   which it has adopted. So the pipe of answers ends when nobody can answer any more, whether the command
+//!   has ended or only closed its output.
 //! - Rights: at most those of the placed command. It can gain none (`no_new_privs`), inherits no descriptors
 //!   but its three streams, and if root was reached by `sudo`, it runs as the calling user.
 //!
@@ -34,7 +36,7 @@ use nix::unistd::{Gid, Pid, Uid, User, geteuid, initgroups, pipe2, setgid, setgr
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// The hidden subcommand that runs the binary as keeper.
@@ -50,6 +52,8 @@ const ENDS_WITHIN: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct PolicyCommand {
     keeper: u32,
+    /// The keeper lives as long as this is open.
+    _lifeline: OwnedFd,
     scenes: File,
     answers: File,
     unsent: Vec<u8>,
@@ -62,8 +66,10 @@ impl PolicyCommand {
     pub fn start(command: &str, patience: Duration) -> io::Result<PolicyCommand> {
         let (their_scenes, scenes) = pipe2(OFlag::O_CLOEXEC)?;
         let (answers, their_answers) = pipe2(OFlag::O_CLOEXEC)?;
-        let keeper = Launch::of([proc::PROGRAM, SUBCOMMAND, command]).map_err(io::Error::other)?;
-        let keeper = keeper.input(their_scenes).output(their_answers).start();
+        let (lifeline, their_lifeline) = pipe2(OFlag::O_CLOEXEC)?;
+        let number = their_lifeline.as_raw_fd().to_string();
+        let keeper = Launch::of([proc::PROGRAM, SUBCOMMAND, &number, command]).map_err(io::Error::other)?;
+        let keeper = keeper.input(their_scenes).output(their_answers).descriptor(their_lifeline).start();
         let status = keeper.map_err(io::Error::other)?.wait()?;
         if !status.success() {
             return Err(io::Error::other(format!("its keeper did not start: {status}")));
@@ -75,7 +81,8 @@ impl PolicyCommand {
             fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
         let keeper = u32::from_ne_bytes(pid);
-        Ok(PolicyCommand { keeper, scenes, answers, unsent: Vec::new(), received: Vec::new(), patience })
+        let (unsent, received) = (Vec::new(), Vec::new());
+        Ok(PolicyCommand { keeper, _lifeline: lifeline, scenes, answers, unsent, received, patience })
     }
 
     /// Returns the process ID of the keeper, which belongs to corewise and not to the application.
@@ -111,7 +118,7 @@ impl PolicyCommand {
             }
             let mut chunk = [0; 1 << 16];
             match self.answers.read(&mut chunk) {
-                Ok(0) => return Err(io::Error::other("it has ended")),
+                Ok(0) => return Err(io::Error::other("it has ended or closed its output")),
                 Ok(read) => self.received.extend(&chunk[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -170,10 +177,19 @@ impl Peer for PolicyCommand {
 }
 
 /// Runs the keeper: detaches itself, drops rights, starts the command, and kills it when it is no longer
-/// needed. Standard input is the pipe of scenes, standard output that of answers.
-pub fn main(command: &str) -> io::Result<()> {
+/// needed. Standard input is the pipe of scenes, standard output that of answers; the lifeline's end has this
+/// number.
+pub fn main(lifeline: RawFd, command: &str) -> io::Result<()> {
+    // SAFETY: the call takes no pointer, and this process uses the number 3 for nothing else.
+    Errno::result(unsafe { libc::dup3(lifeline, 3, libc::O_CLOEXEC) }).or_else(|errno| match errno {
+        // It has that number already.
+        Errno::EINVAL => Errno::result(unsafe { libc::fcntl(3, libc::F_SETFD, libc::FD_CLOEXEC) }),
+        errno => Err(errno),
+    })?;
     // SAFETY: the call takes no pointer, and this process has opened nothing yet.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    unsafe { libc::syscall(libc::SYS_close_range, 4, u32::MAX, 0) };
+    // SAFETY: it is open, and not used elsewhere.
+    let lifeline = unsafe { OwnedFd::from_raw_fd(3) };
     if helper::fork()?.is_some() {
         return Ok(());
     }
@@ -184,12 +200,14 @@ pub fn main(command: &str) -> io::Result<()> {
     io::stdout().write_all(&std::process::id().to_ne_bytes())?;
     io::stdout().flush()?;
     let child = start(command);
-    // Only the command reads the scenes.
-    let nothing = File::open("/dev/null")?;
-    // SAFETY: both are open, and nothing in this process reads its standard input.
-    unsafe { libc::dup2(nothing.as_raw_fd(), 0) };
+    // Only the command reads the scenes, and only it writes answers.
+    let nothing = File::options().read(true).write(true).open("/dev/null")?;
+    for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        // SAFETY: both are open, and this process needs the stream no more.
+        unsafe { libc::dup2(nothing.as_raw_fd(), stream) };
+    }
     let child = child.map_err(io::Error::other)?;
-    wait_for_end(child)?;
+    wait_for_end(child, &lifeline)?;
     end_all(child);
     Ok(())
 }
@@ -218,15 +236,14 @@ fn drop_rights() -> io::Result<()> {
     Ok(prctl::set_no_new_privs()?)
 }
 
-/// Waits until the command has ended or nobody reads its answers any more.
-fn wait_for_end(child: Pid) -> io::Result<()> {
+/// Waits until the command has ended or corewise needs it no more.
+fn wait_for_end(child: Pid, lifeline: &OwnedFd) -> io::Result<()> {
     // SAFETY: the call takes no pointer.
     let raw = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, child.as_raw(), 0) })?;
     // SAFETY: the kernel has just opened it for this process, and it is not used elsewhere.
     let ended = unsafe { OwnedFd::from_raw_fd(raw as i32) };
-    let answers = io::stdout();
     let mut both =
-        [PollFd::new(ended.as_fd(), PollFlags::POLLIN), PollFd::new(answers.as_fd(), PollFlags::empty())];
+        [PollFd::new(ended.as_fd(), PollFlags::POLLIN), PollFd::new(lifeline.as_fd(), PollFlags::empty())];
     loop {
         match poll(&mut both, PollTimeout::NONE) {
             Err(Errno::EINTR) => {}

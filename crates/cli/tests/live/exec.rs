@@ -79,6 +79,7 @@ fn a_program_that_goes_wrong_is_given_up_and_the_application_runs_on() {
         ("20ms", "sleep 1000", late),
         ("20ms", "kill -STOP $$", late),
         ("5s", "exec <&-; sleep 1000", "it reads no more"),
+        ("60s", "exec >&-; sleep 1000", "closed its output"),
         ("5s", "yes | tr -d '\\n'", "given up"),
     ] {
         let directory = tempfile::tempdir().unwrap();
@@ -162,6 +163,7 @@ fn a_program_that_asks_for_events_hears_at_once_that_other_pes_are_allowed() {
     let mut corewise = corewise().args(options).args(["sleep", "1000"]).spawn().unwrap();
     let received = || std::fs::read_to_string(&scenes).unwrap_or_default();
     wait_for(|| received().contains("\"thread_started\"").then_some(()));
+    assert!(!received().contains("\"allowed_pes\":\"\""), "no scene without PEs: {}", received());
     let one = before.last().unwrap();
     let set = format!("taskset -p -c {one} {}", corewise.id());
     assert!(Command::new("sh").args(["-c", &set]).stdout(Stdio::null()).status().unwrap().success());

@@ -359,13 +359,14 @@ fn line_of(step: u64, scene: &Scene<'_>) -> Result<String, String> {
 
 fn thread_line<'a>(subject: &'a Subject, scene: &Scene<'a>) -> ThreadLine<'a> {
     let (view, usage) = (&subject.view, &subject.view.usage);
+    let may_use_pes = view.permitted.intersection(scene.allowed);
     ThreadLine {
         thread: key(view.thread),
         name: &subject.name,
         application: view.app.0,
-        placeable: subject.placeable,
+        placeable: subject.placeable && !may_use_pes.is_empty(),
         resident: subject.resident,
-        may_use_pes: view.permitted.intersection(scene.allowed),
+        may_use_pes,
         bound_pes: subject.assignment.as_ref().map(|assignment| &assignment.pes),
         last_pe: view.last_pe,
         runnable: subject.runnable,

@@ -81,7 +81,9 @@ impl Policy for Counted {
 /// replay of its recording sees all these observations.
 #[test]
 fn a_policy_is_asked_once_an_interval_however_often_is_observed() {
-    let observation = |at| Input::Observation(Observation { at: Time(at), ..Observation::default() });
+    let allowed = CpuSet::first_n(2);
+    let one = Observation { allowed, ..Observation::default() };
+    let observation = |at| Input::Observation(Observation { at: Time(at), ..one.clone() });
     let lines: String = (1..=100).map(|look| to_line(&observation(look * 50_000_000))).collect();
     let topology = Topology::synthetic("core:2 pu:1").unwrap();
     let engine = Engine::new(topology, policy::build("pa").unwrap(), EngineConfig::default());

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::engine::{Engine, EngineConfig};
+use crate::observe::EventBatch;
 use crate::policy::PolicySpec;
 use crate::time::Time;
 use crate::topology::Topology;
-use crate::world::control_loop;
 use crate::world::scripted::{ScriptedThread, ScriptedWorld};
+use crate::world::{World, control_loop};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -130,7 +131,7 @@ fn a_command_that_asks_for_events_gets_each_at_once() {
     let started = |thread: &str| format!(r#"{{"event":"thread_started","thread":"{thread}"}}"#);
     let first = r#""100-0""#;
     let expected = [
-        format!("[{},{}]", started("100-0"), tlp(1, first)),
+        format!(r#"[{},{},{{"event":"allowed_changed","pes":"0-3"}}]"#, started("100-0"), tlp(1, first)),
         "[]".into(),
         format!("[{}]", tlp(0, "null")),
         format!("[{}]", tlp(1, first)),
@@ -243,4 +244,35 @@ fn a_command_is_needed_and_started_only_where_that_is_possible() {
     assert!(spec.build(None).err().unwrap().to_string().contains("no command can be started here"));
     let spec: PolicySpec = "exec:deadline=1s,a b".parse().unwrap();
     assert_eq!(spec.to_string(), "exec:deadline=1s,a b");
+}
+
+/// A reading of a thread that has just started.
+fn started(permitted: &str) -> Event {
+    let mut world = ScriptedWorld::new(
+        vec![(Time(0), "0-3".parse().unwrap())],
+        vec![ScriptedThread::steady(0.9)],
+        Time(1_000_000_000),
+    );
+    let Ok(mut observation) = world.observe();
+    observation.threads[0].permitted = std::sync::Arc::new(permitted.parse().unwrap());
+    Event::ThreadStarted(Box::new(observation.threads.remove(0)))
+}
+
+#[test]
+fn no_scene_is_without_pes_and_no_thread_without_a_pe_is_placeable() {
+    let peer = script_after(r#"{"version":1,"events":true}"#, &[&bind(1, &[]), &bind(2, &[])]);
+    let topology = Topology::synthetic("core:2 pu:2").unwrap();
+    let mut engine = Engine::new(topology, exec(&peer).unwrap(), EngineConfig::default());
+    let mut react = |events| {
+        let batch = EventBatch { at: Time(1_000_000), events, outcomes: Vec::new() };
+        assert_eq!(engine.react(&batch), []);
+    };
+    let asked = || peer.0.borrow().sent.len() - 1;
+    react(vec![started("2-3")]);
+    assert_eq!(asked(), 0, "no PE is known yet");
+    react(vec![Event::AllowedChanged("0-1".parse().unwrap())]);
+    react(vec![Event::AllowedChanged(CpuSet::new())]);
+    assert_eq!(asked(), 1);
+    let scene = &peer.0.borrow().sent[1];
+    assert!(scene.contains(r#""allowed_pes":"0-1""#) && scene.contains(r#""placeable":false"#), "{scene}");
 }
