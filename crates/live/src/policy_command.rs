@@ -27,7 +27,7 @@ use corewise_sys::helper;
 use corewise_sys::launch::{Launch, LaunchError};
 use corewise_sys::proc::{self, Proc};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -180,16 +180,14 @@ impl Peer for PolicyCommand {
 /// needed. Standard input is the pipe of scenes, standard output that of answers; the lifeline's end has this
 /// number.
 pub fn main(lifeline: RawFd, command: &str) -> io::Result<()> {
-    // SAFETY: the call takes no pointer, and this process uses the number 3 for nothing else.
-    Errno::result(unsafe { libc::dup3(lifeline, 3, libc::O_CLOEXEC) }).or_else(|errno| match errno {
-        // It has that number already.
-        Errno::EINVAL => Errno::result(unsafe { libc::fcntl(3, libc::F_SETFD, libc::FD_CLOEXEC) }),
-        errno => Err(errno),
-    })?;
-    // SAFETY: the call takes no pointer, and this process has opened nothing yet.
-    unsafe { libc::syscall(libc::SYS_close_range, 4, u32::MAX, 0) };
-    // SAFETY: it is open, and not used elsewhere.
-    let lifeline = unsafe { OwnedFd::from_raw_fd(3) };
+    let number = u32::try_from(lifeline).ok().filter(|number| *number > 2).ok_or(Errno::EBADF)?;
+    for (first, last) in [(3, number - 1), (number + 1, u32::MAX)] {
+        // SAFETY: the call takes no pointer, and this process has opened nothing yet.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+    // SAFETY: corewise has handed it over, and it is not used elsewhere.
+    let lifeline = unsafe { OwnedFd::from_raw_fd(lifeline) };
+    fcntl(&lifeline, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     if helper::fork()?.is_some() {
         return Ok(());
     }
