@@ -1,9 +1,12 @@
 //! `corewise compare` through the binary, on real commands that take moments.
 
 use corewise_testing::skip;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A loop of the shell: more turns, more work.
@@ -180,6 +183,42 @@ fn interrupted_it_keeps_what_it_has_and_goes_on_later() {
     let after = trials(&json(Path::new(&json_file)));
     assert_eq!(after.len(), 2 * runs.parse::<usize>().expect("a number"));
     assert_eq!(after[..before.len()], before, "what was there is there");
+}
+
+/// The state of a process as `ps` shows it.
+fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+#[test]
+fn when_it_is_stopped_its_commands_stop_and_the_run_is_made_again() {
+    for signal in [Signal::SIGTSTP, Signal::SIGSTOP] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (pids, go) = (path(&directory, "pids"), path(&directory, "go"));
+        // Its child leads a session of its own.
+        let waiting = format!("while [ ! -e {go} ]; do sleep 0.01; done");
+        let script = format!("echo $$ >> {pids}; setsid sh -c 'echo $$ >> {pids}; {waiting}'; {waiting}");
+        let mut compare = compare(&["--runs", "1", "--warmup", "0", "--", "sh", "-c", &script]);
+        // Who leads a group whose parent is outside of it can be stopped from the terminal.
+        let compare = compare.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let compare = compare.spawn().expect("corewise starts");
+        let ran = || {
+            let text = std::fs::read_to_string(&pids).unwrap_or_default();
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        wait_until("both processes", || ran().len() == 2);
+        let send = |signal| kill(Pid::from_raw(compare.id() as i32), signal).expect("it runs");
+        send(signal);
+        wait_until("they stop", || ran().iter().all(|pid| state(pid) == Some('T')));
+        send(Signal::SIGCONT);
+        wait_until("they go on", || ran().iter().all(|pid| state(pid) != Some('T')));
+        std::fs::write(&go, "").expect("a file");
+        let output = compare.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+        assert!(text(&output.stderr).contains("is made again: it was stopped"), "{output:?}");
+        assert_eq!(ran().len(), 2 * 3, "the run, the control, and the one that was stopped");
+    }
 }
 
 #[test]

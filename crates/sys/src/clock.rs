@@ -1,4 +1,4 @@
-//! Clocks of CPU time.
+//! Clocks of CPU time, and the one that goes on while the machine sleeps.
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -7,6 +7,11 @@ use std::time::Duration;
 /// nothing and does not count.
 pub fn own_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has CLOCK_THREAD_CPUTIME_ID").into()
+}
+
+/// Returns the time since the machine's start, times in which it was suspended included.
+pub fn boot_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).expect("every Linux has CLOCK_BOOTTIME").into()
 }
 
 /// Returns the CPU time of all threads of this process.

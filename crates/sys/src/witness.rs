@@ -18,15 +18,14 @@
 //! group also stops the witness, which then does not see the command continue alone; nor does it wake
 //! corewise after the group has got one more stopping signal meanwhile. It ends with corewise.
 
-use crate::helper;
-use crate::proc::Proc;
+use crate::helper::{self, is_stopped};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use std::io::{Read, Write};
 use std::ops::BitOr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -127,17 +126,9 @@ fn wait_for_lock() {
     unsafe { libc::setpgid(NOBODY, 1) };
 }
 
-/// Leaves nothing of it behind, not even a zombie for another process to reap.
 impl Drop for Witness {
     fn drop(&mut self) {
-        let wait = |flags| {
-            // SAFETY: the status is not requested.
-            unsafe { libc::waitpid(self.pid.as_raw(), std::ptr::null_mut(), libc::__WALL | flags) }
-        };
-        // Only if it is still there, and still ours.
-        if wait(libc::WNOHANG) == 0 && kill(self.pid, Signal::SIGKILL).is_ok() {
-            wait(0);
-        }
+        helper::kill_and_reap(self.pid);
     }
 }
 
@@ -166,7 +157,7 @@ impl Request {
 
 /// Runs the witness.
 fn serve(mut line: UnixStream, corewise: Pid) -> ! {
-    close_all_but(&line);
+    helper::close_all_but(&line);
     helper::take_name(c"witness");
     let (mut request, mut heard) = ([0; 4], 0);
     // The end of the line means the end of corewise.
@@ -189,15 +180,6 @@ fn serve(mut line: UnixStream, corewise: Pid) -> ! {
         }
     }
     helper::end()
-}
-
-/// Closes all descriptors but the line, so that it keeps no file or pipe in use.
-fn close_all_but(line: &UnixStream) {
-    let own = line.as_raw_fd() as u32;
-    for (first, last) in [(0, own - 1), (own + 1, u32::MAX)] {
-        // SAFETY: the call takes no pointer; this process uses no descriptor other than its line.
-        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    }
 }
 
 fn take_pending() -> u64 {
@@ -233,10 +215,6 @@ fn wake(line: &UnixStream, corewise: Pid, command: Pid) -> u64 {
             _ => return heard,
         }
     }
-}
-
-fn is_stopped(pid: Pid) -> bool {
-    matches!(Proc::own().task(pid.as_raw() as u32), Ok(Some(stat)) if stat.state == 'T')
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //!
 //! `corewise_core::comparison` decides what is run in which order and what the figures mean. This module
 //! disturbs the runs as little as possible: one process, without threads, sleeps until a child ends, and
-//! neither prints nor polls in the meantime. Each command leads a process group of its own, its orphans
+//! neither prints nor polls in the meantime; beside it an [`attendant`] looks ten times a second. Each command leads a process group of its own, its orphans
 //! become children of corewise, and a run is over when no child is left.
 
+mod attendant;
 mod energy;
 mod output;
 mod processes;
@@ -13,8 +14,9 @@ pub mod setting;
 mod surroundings;
 
 use corewise_core::comparison::figure::Ambiguous;
-use corewise_core::comparison::{Application, Executor, Plan, Run, Setting, Variant, Workload};
+use corewise_core::comparison::{Application, Executor, Made, Plan, Run, Setting, Variant, Workload};
 use corewise_core::time::Time;
+use corewise_sys::clock::boot_time;
 use corewise_sys::launch::LaunchError;
 use energy::Energy;
 use nix::errno::Errno;
@@ -22,7 +24,7 @@ use output::Outputs;
 use processes::{Ended, Processes, Until};
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use surroundings::Surroundings;
 
 pub use output::Difference;
@@ -116,6 +118,9 @@ pub enum RunError {
         .0.join("; ")
     )]
     Changed(Vec<String>),
+    /// The process beside corewise cannot be started.
+    #[error("cannot start the process that stops the commands when corewise is stopped: {0}")]
+    Attendant(std::io::Error),
     /// A system call failed that should never fail.
     #[error("cannot watch processes: {0}")]
     System(#[from] Errno),
@@ -129,7 +134,9 @@ pub enum RunError {
 pub struct CommandExecutor {
     plan: Plan,
     setting: Setting,
-    begin: Instant,
+    begin: Duration,
+    /// How long time stood still since then.
+    still: Duration,
     processes: Processes,
     outputs: Outputs,
     energy: Energy,
@@ -147,7 +154,8 @@ impl CommandExecutor {
         Ok(Self {
             plan: plan.clone(),
             setting,
-            begin: Instant::now(),
+            begin: boot_time(),
+            still: Duration::ZERO,
             processes: Processes::open()?,
             outputs: Outputs::new(show_output, plan)?,
             energy: Energy::open(Path::new("/")),
@@ -198,16 +206,18 @@ impl Executor for CommandExecutor {
     type Error = RunError;
 
     fn now(&self) -> Time {
-        Time(self.begin.elapsed().as_nanos() as u64)
+        Time(boot_time().saturating_sub(self.begin + self.still).as_nanos() as u64)
     }
 
-    fn run(&mut self, variant: usize) -> Result<Option<Run>, RunError> {
+    fn run(&mut self, variant: usize) -> Result<Made, RunError> {
         check(&setting::read(Path::new("/")), Some(&self.setting))?;
         if let Some(command) = self.plan.prepare.clone()
             && !self.shell(&command, "--prepare")?
         {
-            return Ok(None);
+            return Ok(Made::Interrupted);
         }
+        // What came before is not part of the run.
+        self.still += self.processes.stood_still();
         let variant = &self.plan.variants[variant];
         let streams = self.outputs.of_run(&variant.workload)?;
         let before = Surroundings::read(Path::new("/"));
@@ -217,13 +227,18 @@ impl Executor for CommandExecutor {
         let ended = self.processes.run(&variant.workload, &streams, until)?;
         let energy_joules = self.energy.since(energy);
         let after = Surroundings::read(Path::new("/"));
-        let Some(ended) = ended else { return Ok(None) };
+        let Some(ended) = ended else { return Ok(Made::Interrupted) };
+        let still = self.processes.stood_still();
+        self.still += still;
+        if ended.continued || !still.is_zero() {
+            return Ok(Made::StoodStill(still));
+        }
         self.check_end(variant, &ended)?;
         let printed = self.outputs.figures(variant, self.plan.ignore_failure)?;
         self.outputs.compare(&variant.name)?;
         let exit_code = exit_code(&ended);
         let passed = after.since(&before, ended.user + ended.system, ended.whole);
-        Ok(Some(Run {
+        Ok(Made::Run(Run {
             wall_seconds: ended.wall.as_secs_f64(),
             user_seconds: ended.user.as_secs_f64(),
             system_seconds: ended.system.as_secs_f64(),

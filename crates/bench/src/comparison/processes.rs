@@ -1,6 +1,7 @@
 //! Starts the applications of a workload, waits for them, and leaves nothing behind.
 
 use super::RunError;
+use super::attendant::Attendant;
 use super::output::Streams;
 use corewise_core::comparison::{Completion, Workload};
 use corewise_sys::launch::Launch;
@@ -41,6 +42,8 @@ pub struct Ended {
     pub left_behind: u32,
     /// Whether it exceeded the timeout.
     pub timed_out: bool,
+    /// Whether corewise was continued meanwhile, after it was stopped.
+    pub continued: bool,
 }
 
 /// What ends a run before its workload has completed.
@@ -56,17 +59,27 @@ pub struct Until {
 #[derive(Debug)]
 pub struct Processes {
     signals: SignalFd,
+    attendant: Attendant,
+    /// Whether corewise was continued in the present run.
+    continued: bool,
 }
 
 impl Processes {
     /// Blocks the signals, and adopts orphans from now on.
-    pub fn open() -> Result<Processes, Errno> {
+    pub fn open() -> Result<Processes, RunError> {
+        let attendant = Attendant::start().map_err(RunError::Attendant)?;
         let mut signals = ending();
         signals.add(Signal::SIGCHLD);
+        signals.add(Signal::SIGCONT);
         signals.thread_block()?;
         nix::sys::prctl::set_child_subreaper(true)?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Processes { signals })
+        Ok(Processes { signals, attendant, continued: false })
+    }
+
+    /// Returns how long time stood still since the last call; zero if the attendant was killed.
+    pub fn stood_still(&mut self) -> Duration {
+        self.attendant.stood_still().unwrap_or_default()
     }
 
     /// Runs a workload until it has completed, an application fails (unless that is ignored), or the timeout
@@ -77,7 +90,8 @@ impl Processes {
         streams: &Streams,
         until: Until,
     ) -> Result<Option<Ended>, RunError> {
-        let mut round = Round::new(workload, until.timeout);
+        self.continued = false;
+        let mut round = Round::new(workload, until.timeout, self.attendant.pid());
         let result = self.follow(&mut round, streams, until.ignore_failure);
         let (wall, timed_out) = (round.begin.elapsed(), round.is_late());
         let over = matches!(result, Ok(true)) && round.running.is_empty();
@@ -95,6 +109,7 @@ impl Processes {
             completions: round.completions(),
             failure: round.failure,
             left_behind: if over { left_behind } else { 0 },
+            continued: self.continued,
         }))
     }
 
@@ -129,7 +144,11 @@ impl Processes {
         }
         let mut asked_to_end = false;
         while let Some(info) = self.signals.read_signal()? {
-            asked_to_end |= info.ssi_signo != Signal::SIGCHLD as u32;
+            match info.ssi_signo as i32 {
+                libc::SIGCHLD => {}
+                libc::SIGCONT => self.continued = true,
+                _ => asked_to_end = true,
+            }
         }
         Ok(asked_to_end)
     }
@@ -139,7 +158,7 @@ impl Processes {
         if self.all_end_within(round, grace)? {
             return Ok(0);
         }
-        let left = children().len() as u32;
+        let left = round.children().len() as u32;
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             round.signal(signal);
             if self.all_end_within(round, PATIENCE)? {
@@ -186,15 +205,11 @@ fn reap(round: &mut Round<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// Returns the children of this process, which has one thread.
-fn children() -> Vec<Pid> {
-    let children = Proc::own().children(std::process::id()).unwrap_or_default();
-    children.into_iter().map(|pid| Pid::from_raw(pid as i32)).collect()
-}
-
 /// One run of a workload.
 struct Round<'a> {
     workload: &'a Workload,
+    /// A child of this process that is not part of the run.
+    attendant: Pid,
     begin: Instant,
     /// When the fixed time ends, for a run of a fixed time.
     fixed_end: Option<Instant>,
@@ -213,11 +228,12 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn new(workload: &Workload, timeout: Option<Duration>) -> Round<'_> {
+    fn new(workload: &Workload, timeout: Option<Duration>, attendant: Pid) -> Round<'_> {
         let begin = Instant::now();
         let due = |start: f64| Some(begin + Duration::from_secs_f64(start));
         Round {
             workload,
+            attendant,
             begin,
             fixed_end: workload.fixed_seconds.map(|seconds| begin + Duration::from_secs_f64(seconds)),
             late: timeout.and_then(|timeout| begin.checked_add(timeout)),
@@ -299,9 +315,16 @@ impl Round<'_> {
         for &leader in self.running.keys() {
             let _ = kill(Pid::from_raw(-(leader as i32)), signal);
         }
-        for child in children() {
+        for child in self.children() {
             let _ = kill(child, signal);
         }
+    }
+
+    /// Returns the run's processes among the children of this process, which has one thread.
+    fn children(&self) -> Vec<Pid> {
+        let children = Proc::own().children(std::process::id()).unwrap_or_default();
+        let children = children.into_iter().map(|pid| Pid::from_raw(pid as i32));
+        children.filter(|pid| *pid != self.attendant).collect()
     }
 
     fn completions(&self) -> Vec<Completion> {

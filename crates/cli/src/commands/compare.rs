@@ -297,6 +297,11 @@ fn run(
             }
         }
         Progress::Block { .. } => {}
+        Progress::Again { variant, stood_still } => bar.say(&format!(
+            "a run of {} is made again: it was stopped, or the machine was, for {:.1} s",
+            terminal::Name(variant),
+            stood_still.as_secs_f64()
+        )),
         Progress::Ran { trial } => {
             // The runs are stored in case corewise is killed; at the end the whole file is written.
             if let Some(Err(error)) = kept.as_mut().map(|kept| kept.add(trial)) {

@@ -13,9 +13,20 @@ pub trait Executor {
     /// Returns the present time.
     fn now(&self) -> Time;
 
-    /// Runs the variant of that index once. Returns `None` if the user interrupted; all processes of the run
-    /// have then ended.
-    fn run(&mut self, variant: usize) -> Result<Option<Run>, Self::Error>;
+    /// Runs the variant of that index once. All processes of the run have then ended.
+    fn run(&mut self, variant: usize) -> Result<Made, Self::Error>;
+}
+
+/// What came of the attempt to make a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Made {
+    /// The run.
+    Run(Run),
+    /// A run that says nothing about the variant: for so long time stood still meanwhile, as the comparison was
+    /// stopped or the machine suspended.
+    StoodStill(Duration),
+    /// The user interrupted.
+    Interrupted,
 }
 
 /// How a comparison ended.
@@ -47,6 +58,13 @@ pub enum Progress<'a> {
         runs: usize,
         /// The remaining time.
         remaining: Duration,
+    },
+    /// A run is made again, because time stood still in it.
+    Again {
+        /// The variant's name.
+        variant: &'a str,
+        /// For how long.
+        stood_still: Duration,
     },
     /// A run that counts has been made.
     Ran {
@@ -111,7 +129,9 @@ pub fn conduct<E: Executor>(
         for &arm in &order[trials.len() % plan.arms()..] {
             let now = executor.now();
             report(&clock.progress(plan, trials.len(), arm, now));
-            let Some(run) = executor.run(plan.variant_of(arm))? else { return Ok(Ending::Interrupted) };
+            let Some(run) = run(executor, plan, plan.variant_of(arm), report)? else {
+                return Ok(Ending::Interrupted);
+            };
             let trial = Trial { block, arm, run };
             report(&Progress::Ran { trial: &trial });
             trials.push(trial);
@@ -127,6 +147,24 @@ pub fn conduct<E: Executor>(
     }
 }
 
+/// Runs a variant until time did not stand still meanwhile. Returns `None` if the user interrupted.
+fn run<E: Executor>(
+    executor: &mut E,
+    plan: &Plan,
+    variant: usize,
+    report: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Option<Run>, E::Error> {
+    loop {
+        match executor.run(variant)? {
+            Made::Run(run) => return Ok(Some(run)),
+            Made::Interrupted => return Ok(None),
+            Made::StoodStill(stood_still) => {
+                report(&Progress::Again { variant: &plan.variants[variant].name, stood_still });
+            }
+        }
+    }
+}
+
 fn warm_up<E: Executor>(
     executor: &mut E,
     plan: &Plan,
@@ -138,7 +176,7 @@ fn warm_up<E: Executor>(
         for (index, variant) in plan.variants.iter().enumerate() {
             let (stage, done) = (Stage::Warmup, 0.0);
             report(&Progress::Run { variant: &variant.name, stage, done, remaining: None });
-            if executor.run(index)?.is_none() {
+            if run(executor, plan, index, report)?.is_none() {
                 return Ok(Ending::Interrupted);
             }
         }

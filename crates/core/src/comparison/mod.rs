@@ -11,7 +11,8 @@
 //! alike, the logarithms are symmetric about the truth, which is all that the interval requires
 //! ([`crate::stats::symmetric_centre`]). The control's ratio shows what this machine measures, now, for two
 //! identical things: its noise floor. A variant is called faster or slower if its interval excludes 1. The
-//! number of runs is fixed in advance, by number or by time, never by results.
+//! number of runs is fixed in advance, by number or by time, never by results. A run in which time stood still
+//! (the comparison was stopped, the machine suspended) is made again.
 //!
 //! Times are compared twice. The ratio of *typical* runs ignores the size of outliers, and so finds small
 //! effects in noise. But a program that is delayed for long in some of its runs loses by these alone, and no
@@ -32,7 +33,7 @@ mod findings;
 #[cfg(test)]
 mod tests;
 
-pub use conduct::{Ending, Executor, Progress, Stage, conduct, order};
+pub use conduct::{Ending, Executor, Made, Progress, Stage, conduct, order};
 pub use effect::{BLOCKS_MIN, Effect, POWER, Verdict, effect, effect_on_mean};
 pub use findings::{ALONE, Findings, Metric, Summary, VariantFindings, detectable, findings};
 

@@ -5,7 +5,7 @@ use crate::time::Time;
 use std::time::Duration;
 
 /// A machine whose runs take the time that a function returns, without waiting.
-struct Made<F> {
+struct Machine<F> {
     now: Time,
     seconds: F,
     /// The indices of the variants that were run.
@@ -14,30 +14,36 @@ struct Made<F> {
     patience: usize,
     /// The number of the run that fails.
     fails: Option<usize>,
+    /// The numbers of the runs in which time stands still.
+    still: Vec<usize>,
 }
 
-fn made<F: FnMut(usize, Time) -> f64>(seconds: F) -> Made<F> {
-    Made { now: Time(0), seconds, ran: Vec::new(), patience: usize::MAX, fails: None }
+fn made<F: FnMut(usize, Time) -> f64>(seconds: F) -> Machine<F> {
+    let (ran, still) = (Vec::new(), Vec::new());
+    Machine { now: Time(0), seconds, ran, patience: usize::MAX, fails: None, still }
 }
 
-impl<F: FnMut(usize, Time) -> f64> Executor for Made<F> {
+impl<F: FnMut(usize, Time) -> f64> Executor for Machine<F> {
     type Error = String;
 
     fn now(&self) -> Time {
         self.now
     }
 
-    fn run(&mut self, variant: usize) -> Result<Option<Run>, String> {
+    fn run(&mut self, variant: usize) -> Result<Made, String> {
         if self.ran.len() == self.patience {
-            return Ok(None);
+            return Ok(Made::Interrupted);
         }
         if self.fails == Some(self.ran.len()) {
             return Err(format!("run {} failed", self.ran.len()));
         }
         self.ran.push(variant);
+        if self.still.contains(&(self.ran.len() - 1)) {
+            return Ok(Made::StoodStill(Duration::from_secs(60)));
+        }
         let seconds = (self.seconds)(variant, self.now);
         self.now = self.now + Duration::from_secs_f64(seconds);
-        Ok(Some(Run { wall_seconds: seconds, ..Run::default() }))
+        Ok(Made::Run(Run { wall_seconds: seconds, ..Run::default() }))
     }
 }
 
@@ -103,6 +109,7 @@ fn runs_are_made_in_that_order_after_the_warm_ups() {
             Progress::Run { remaining, .. } => format!("{} s", remaining.unwrap().as_secs()),
             Progress::Planned { runs, remaining } => format!("{runs} runs, {} s", remaining.as_secs()),
             Progress::Block { trials, blocks } => format!("{} of {blocks} blocks", trials.len() / 3),
+            Progress::Again { .. } => "again".to_owned(),
         });
     });
     assert_eq!(ending, Ok(Ending::Complete));
@@ -117,6 +124,24 @@ fn runs_are_made_in_that_order_after_the_warm_ups() {
     let expected =
         "w w w w|9 runs, 9 s|9 s 8 s 7 s|1 of 3 blocks|6 s 5 s 4 s|2 of 3 blocks|3 s 2 s 1 s|3 of 3 blocks";
     assert_eq!(printed.join(" "), expected.replace('|', " "));
+}
+
+#[test]
+fn a_run_in_which_time_stood_still_is_made_again_and_said() {
+    let plan = Plan { warmup: 1, ..plan(2, Length::Runs(2)) };
+    let mut machine = made(|variant, _| 1.0 + variant as f64);
+    machine.still = vec![1, 4, 5];
+    let (mut trials, mut said) = (Vec::new(), Vec::new());
+    let ending = conduct(&mut machine, &plan, &mut trials, &mut |progress| {
+        if let Progress::Again { variant, stood_still } = progress {
+            said.push(format!("{variant} {stood_still:?}"));
+        }
+    });
+    assert_eq!(ending, Ok(Ending::Complete));
+    assert_eq!(trials, trials_of(&mut made(|variant, _| 1.0 + variant as f64), &Plan { warmup: 0, ..plan }));
+    assert_eq!(machine.ran.len(), 2 + 6 + 3, "each of them once more");
+    assert_eq!((machine.ran[1], machine.ran[4]), (machine.ran[2], machine.ran[5]), "at once");
+    assert!(said.len() == 3 && said[0] == "v1 60s", "{said:?}");
 }
 
 #[test]
