@@ -20,6 +20,12 @@ pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
     if common.is_empty() { cpuset.clone() } else { common }
 }
 
+/// Returns whether the kernel shows a mask so under this cpuset, which holds no PE that is offline. A thread that
+/// sleeps on PEs that went offline has no PE until it wakes up, and then those of its cpuset.
+pub fn is_seen_as(mask: &CpuSet, cpuset: &CpuSet, shown: &CpuSet) -> bool {
+    seen(mask, cpuset) == *shown || (shown.is_empty() && !mask.intersects(cpuset))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +54,15 @@ mod tests {
         assert_eq!(seen(&set("2"), &set("0-3")), set("2"));
         assert_eq!(seen(&set("2-5"), &set("0-3")), set("2-3"));
         assert_eq!(seen(&set("5"), &set("0-3")), set("0-3"));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_on_pes_that_went_offline_still_has_its_mask() {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        let (none, online) = (CpuSet::new(), set("0-2"));
+        assert!(is_seen_as(&set("3"), &online, &none) && is_seen_as(&set("3"), &online, &online));
+        assert!(is_seen_as(&set("2-3"), &online, &set("2")));
+        assert!(!is_seen_as(&set("2-3"), &online, &none) && !is_seen_as(&set("2"), &online, &none));
     }
 
     #[test]

@@ -23,7 +23,8 @@
 //! thread may be restored while it is creating another, which already has the narrow mask and is not visible
 //! yet: passes count only if the thread has run since the last one that did ([`is_halfway`]). When a
 //! cpuset shrinks, the kernel overrides a mask but remembers it for the time when the cpuset grows again: the
-//! overridden form of our mask counts as our mask ([`mask::seen`]). The kernel changes one thread after the
+//! overridden form of our mask counts as our mask ([`mask::seen`]); so does that of a thread that sleeps on PEs
+//! that went offline, which is empty. The kernel changes one thread after the
 //! other, so a mask that is neither ours nor the thread's own is checked again for a moment. The restoring
 //! thread is real-time if permitted ([`sched_policy::run_first`]); otherwise the threads that it is looking
 //! for may delay it.
@@ -39,7 +40,7 @@ use super::act_token::ActToken;
 use super::descent::Source;
 use super::frequency;
 use super::ledger::Ledger;
-use super::mask::{self, seen};
+use super::mask::{self, is_seen_as, seen};
 use super::members::{ByParentage, Members, Membership};
 use super::sched_policy;
 use super::thread_weight::WeightChange;
@@ -324,19 +325,22 @@ impl Look<'_> {
             if !is_still(bound.thread, &mut result)? {
                 continue;
             }
-            if mask == seen(&bound.ours, &self.cpuset) {
+            if is_seen_as(&bound.ours, &self.cpuset, &mask) {
                 self.give_back(tid, &mask, &bound.original, &mut result)?;
-            } else if mask != seen(&bound.original, &self.cpuset) {
+            } else if !is_seen_as(&bound.original, &self.cpuset, &mask) {
                 result.unsettled += 1;
             }
         }
         let ledger = self.ledger;
         let as_seen = ledger.handed_out().map(|(ours, original)| (ours, seen(ours, &self.cpuset), original));
+        // That of a thread that sleeps on PEs that went offline.
+        let offline = ledger.handed_out().find(|(ours, _)| !ours.intersects(&self.cpuset));
         // Where the cpuset overrides our mask, others may have the same mask without us: restoring ours must
         // not narrow theirs.
         let handed_out: HashMap<CpuSet, &CpuSet> = as_seen
             .filter(|(ours, seen, original)| *ours == seen || seen.is_subset(original))
             .map(|(_, seen, original)| (seen, original))
+            .chain(offline.map(|(_, original)| (CpuSet::new(), original)))
             .collect();
         let missed = members.look(&mut |tid, belongs| {
             let Ok(mask) = affinity::get(tid) else {

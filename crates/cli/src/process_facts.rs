@@ -88,6 +88,20 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_be_called_as_the_kernel_calls_those_that_were_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("app (deleted)");
+        std::fs::copy("/bin/sleep", &file).unwrap();
+        let mut app = Command::new(&file).arg("1000").spawn().unwrap();
+        let exe = || of(&Proc::own(), app.id(), false).exe.unwrap();
+        let (there, path) = (exe(), file.to_string_lossy().into_owned());
+        std::fs::remove_file(&file).unwrap();
+        let removed = exe();
+        app.kill().and_then(|()| app.wait()).unwrap();
+        assert_eq!((there, removed), (path.clone(), path));
+    }
+
+    #[test]
     fn a_build_id_and_groups_of_version_1_are_read() {
         let root = tempfile::tempdir().unwrap();
         let own = std::env::current_exe().unwrap();

@@ -20,8 +20,9 @@ use corewise_counters as counters;
 use corewise_discovery as discovery;
 use corewise_discovery::Root;
 use corewise_discovery::followed::Followed;
-use corewise_live::{Application, Ends, Processes};
+use corewise_live::{Application, Ends, HotPlug, Processes};
 use corewise_render::terminal::{describe_error, message};
+use corewise_sys::affinity;
 use corewise_sys::descriptors::leaving_free;
 use corewise_sys::environment;
 use corewise_sys::launch::{self, LaunchError, Output, Waiting};
@@ -103,6 +104,13 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Returns what notices PEs that come online, besides those that are online now.
+    fn hot_plug(&self) -> HotPlug {
+        let options = self.options.clone();
+        let known = self.model.get().map_or_else(affinity::online_pes, |model| model.topology.pes.clone());
+        HotPlug::new(known, move || options.model().map_err(|error| format!("{error:#}")))
+    }
+
     /// Returns its topology.
     pub fn topology(&self) -> Result<&Topology> {
         Ok(&self.model()?.topology)
@@ -113,6 +121,7 @@ impl Machine {
             return Ok(model);
         }
         let model = self.options.model()?;
+        withheld(&model.topology).iter().for_each(message);
         Ok(self.model.get_or_init(|| model))
     }
 
@@ -279,6 +288,17 @@ fn is_demanded(request: &SessionRequest) -> bool {
     request.counters.is_demanded() || request.discovery == discovery::Choice::Bpf
 }
 
+/// Returns a note about a kind of PEs of which none may be used.
+fn withheld(topology: &Topology) -> Option<String> {
+    let Topology { kinds, allowed, .. } = topology;
+    let kind = kinds.iter().find(|kind| kinds.len() > 1 && !kind.pes.intersects(allowed))?;
+    Some(format!(
+        "the {} PEs {} may not be used: the affinity mask or the cpuset that corewise was started with allows \
+         {allowed} only (taskset -p $$ shows it)",
+        kind.name, kind.pes
+    ))
+}
+
 fn warn(notes: &mut Vec<String>, text: String) {
     message(&text);
     notes.push(text);
@@ -327,6 +347,7 @@ fn watch(
         words: words.clone(),
         applications: vec![application],
         ends,
+        hot_plug: request.machine.hot_plug(),
         processes,
         actuators: actuators(&request.config, guardian, followed)?,
         acts,

@@ -25,6 +25,12 @@ pub enum AttachError {
         /// The process ID.
         pid: u32,
     },
+    /// The process is there, and `/proc` does not show it.
+    #[error("/proc hides process {pid} (hidepid): only root and its own user may place it")]
+    Hidden {
+        /// The process ID.
+        pid: u32,
+    },
     /// The process has ended, and its parent has not collected its status yet.
     #[error("process {pid} (`{name}`) has ended already")]
     Ended {
@@ -134,7 +140,9 @@ fn look_in(proc: &Proc, pid: u32, own: &[u32]) -> Result<Running, AttachError> {
     }
     let unreadable = |reason: String| AttachError::Unreadable { pid, reason };
     let status = proc.status(pid).map_err(|error| unreadable(error.to_string()))?;
-    let Some(status) = status else { return Err(AttachError::Gone { pid }) };
+    let Some(status) = status else {
+        return Err(if proc.hides(pid) { AttachError::Hidden { pid } } else { AttachError::Gone { pid } });
+    };
     match status.process() {
         Some(leader) if leader == pid => {}
         Some(leader) => return Err(AttachError::Thread { tid: pid, pid: leader }),

@@ -3,6 +3,7 @@
 mod application;
 mod events;
 mod given_back;
+mod hot_plug;
 mod onlooker;
 pub mod policy_command;
 mod processes;
@@ -16,13 +17,14 @@ pub mod upgrade;
 mod working;
 
 pub use crate::application::{Application, Ends};
+pub use crate::hot_plug::HotPlug;
 pub use crate::onlooker::{Onlooker, Trees};
 pub use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::rounds::Rounds;
 pub use crate::treatments::MakeTreatments;
 use crate::treatments::Treated;
-use crate::upgrade::{Deferred, Upgrade};
+use crate::upgrade::Deferred;
 use crate::working::Working;
 use corewise_binding::actuators::Actuators;
 use corewise_binding::shared::board::SharedBoard;
@@ -39,7 +41,6 @@ use corewise_core::world::{Wake, World};
 use corewise_counters::CounterSource;
 use corewise_counters::progress::WorkMeter;
 use corewise_counters::reports::ProgramReports;
-use corewise_discovery::continued::Continued;
 use corewise_discovery::{Discovery, DiscoveryError, NewThread, ThreadFacts};
 use corewise_sys::affinity;
 use corewise_sys::clock::process_cpu_time;
@@ -101,6 +102,7 @@ pub struct LiveWorld {
     refreshed: Option<Instant>,
     /// A model of the machine that is not yet taken.
     machine: Option<MachineModel>,
+    hot_plug: Option<HotPlug>,
     /// Whether everything that sources show is available.
     is_complete: bool,
     notes: Vec<String>,
@@ -162,6 +164,7 @@ impl LiveWorld {
         Ok(Self {
             command,
             machine: None,
+            hot_plug: None,
             is_complete: parts.deferred.is_none(),
             notes: Vec::new(),
             onlooker: None,
@@ -188,6 +191,11 @@ impl LiveWorld {
             rest: Duration::ZERO,
             refreshed: None,
         })
+    }
+
+    /// Notices PEs that come online from now on.
+    pub fn notice_pes(&mut self, hot_plug: HotPlug) {
+        self.hot_plug = Some(hot_plug);
     }
 
     /// Lets somebody look on from now on.
@@ -252,55 +260,6 @@ impl LiveWorld {
         let leads = thread.tid == thread.pid;
         let is_read = leads || self.treated.is_read(thread.pid);
         self.parts.processes.iter_mut().filter(|_| is_read).for_each(|processes| processes.meet(thread));
-    }
-
-    /// Gets what is due of what was deferred.
-    fn upgrade_if_due(&mut self) -> Result<(), LiveError> {
-        let Some(mut deferred) = self.parts.deferred.take().filter(|_| self.watching) else { return Ok(()) };
-        let has_teams = self.parts.processes.as_ref().is_some_and(|processes| processes.meter.has_teams());
-        let is_due = deferred.is_due();
-        if (is_due || has_teams)
-            && let Some(arm) = deferred.arm.take()
-        {
-            self.notes.extend(arm(&mut self.parts.actuators).err());
-        }
-        if is_due {
-            deferred.begin().map_err(|error| LiveError::Sources(error.to_string()))?;
-        }
-        match deferred.take() {
-            Some(Ok(upgrade)) => self.upgrade(upgrade),
-            Some(Err(why)) => Err(LiveError::Sources(why)),
-            None => {
-                self.parts.deferred = Some(deferred);
-                Ok(())
-            }
-        }
-    }
-
-    /// Lets the heavier sources take the place of the light ones.
-    fn upgrade(&mut self, upgrade: Upgrade) -> Result<(), LiveError> {
-        let Upgrade { discovery, appeared, counters, machine, work, board, notes } = upgrade;
-        let first = &mut *self.parts.discovery;
-        let (mut discovery, threads) = Continued::after(first, discovery, appeared, &Proc::own())?;
-        if self.kinds.contains(&EventKind::TlpChanged) {
-            discovery.report_tlp();
-        }
-        if let Some(followed) = discovery.followed() {
-            self.parts.actuators.follow(followed);
-        }
-        (self.parts.discovery, self.parts.counters) = (Box::new(discovery), counters);
-        for taken in threads {
-            match taken.is_new {
-                true => self.meet(&taken.thread),
-                false => self.parts.counters.watch(&taken.thread),
-            }
-        }
-        let now = self.now();
-        self.parts.applications.iter_mut().for_each(|application| application.began = now);
-        (self.parts.work, self.machine, self.is_complete) = (work, Some(machine), true);
-        *self.parts.board.borrow_mut() = board;
-        self.notes.extend(notes);
-        Ok(())
     }
 
     /// Takes in everything that has happened.
@@ -403,6 +362,10 @@ impl World for LiveWorld {
 
     fn observe(&mut self) -> Result<Observation, LiveError> {
         self.baseline = Arc::new(own_mask()?);
+        if let Some((machine, note)) = self.hot_plug.as_mut().and_then(|plug| plug.look(&self.baseline)) {
+            self.machine = machine.or(self.machine.take());
+            self.notes.push(note);
+        }
         self.parts.actuators.begin_look(&self.baseline);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();

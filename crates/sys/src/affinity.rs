@@ -1,6 +1,10 @@
 //! Affinity masks of threads, for any number of PEs. (The sets of libc, nix and rustix end at 1,024.) The
 //! mask of any thread can be read; here only the caller can change its own.
+//!
+//! The kernel shows a mask without the PEs that are offline now, and keeps it: a mask that is read must not be
+//! taken for all that the thread may use ([`with_offline`]), and may be empty.
 
+use crate::proc::Proc;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use nix::errno::Errno;
@@ -33,6 +37,19 @@ pub fn get(tid: u32) -> Result<CpuSet, Errno> {
     }
 }
 
+/// Returns the PEs that a thread may use now or once they are online; `now` are those that [`get`] has returned.
+/// The kernel shows them in `/proc`.
+pub fn with_offline(tid: u32, now: &CpuSet) -> CpuSet {
+    let status = Proc::own().status(tid).ok().flatten();
+    let all = status.and_then(|status| status.field("Cpus_allowed_list")?.parse::<CpuSet>().ok());
+    all.filter(|all| now.is_subset(all)).unwrap_or_else(|| now.clone())
+}
+
+/// Returns the PEs that are online; all if that is not known.
+pub fn online_pes() -> CpuSet {
+    pes_in("/sys/devices/system/cpu/online")
+}
+
 /// Binds the calling thread. This needs no permission, as the thread is corewise's own.
 pub fn bind_self(pe: PeId) -> Result<(), Errno> {
     narrow_self(&CpuSet::single(pe))
@@ -48,7 +65,11 @@ pub fn narrow_self(pes: &CpuSet) -> Result<(), Errno> {
 
 /// Returns every PE that the machine has or may get.
 pub fn all_pes() -> CpuSet {
-    std::fs::read_to_string("/sys/devices/system/cpu/possible")
+    pes_in("/sys/devices/system/cpu/possible")
+}
+
+fn pes_in(file: &str) -> CpuSet {
+    std::fs::read_to_string(file)
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or_else(|| CpuSet::first_n(PES_MAX))
@@ -111,6 +132,15 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn what_a_thread_may_use_holds_what_it_may_use_now() {
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        let now = get(tid).unwrap();
+        assert!(now.is_subset(&with_offline(tid, &now)) && now.is_subset(&online_pes()));
+        let other = CpuSet::single(PeId(PES_MAX - 1));
+        assert_eq!(with_offline(tid, &other), other, "it has changed meanwhile");
     }
 
     #[test]

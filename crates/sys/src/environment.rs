@@ -102,9 +102,8 @@ fn is_corewise(pid: u32) -> bool {
     {
         return true;
     }
-    match proc.program(pid) {
-        // The kernel appends to the path of a file that was removed, for example by an upgrade.
-        Ok(path) => path.to_string_lossy().trim_end_matches(" (deleted)").ends_with("/corewise"),
+    match proc.executable(pid) {
+        Ok(path) => path.ends_with("corewise"),
         // Another user's program cannot be read, but it has a name.
         Err(_) => proc.name(pid).is_ok_and(|name| name == "corewise"),
     }

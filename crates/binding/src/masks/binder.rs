@@ -10,7 +10,7 @@ use crate::act_token::ActToken;
 use crate::actuator::refusal;
 use crate::changes::Changes;
 use crate::ledger::{Bound, Entry, Ledger};
-use crate::mask::{self, seen};
+use crate::mask::{self, is_seen_as};
 use crate::shared::slots::Slots;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
@@ -82,6 +82,14 @@ impl Binder {
     /// Returns the journal.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Returns the mask to restore for a thread that has a mask that corewise handed out. The kernel shows none for
+    /// one that sleeps on PEs that went offline.
+    pub fn original_of(&self, mask: &CpuSet) -> Option<&CpuSet> {
+        let offline = || self.ledger.handed_out().find(|(ours, _)| !ours.intersects(&self.cpuset));
+        let asleep = || offline().filter(|_| mask.is_empty()).map(|(_, original)| original);
+        self.ledger.original_of(mask).or_else(asleep)
     }
 
     /// Returns the PEs that the cpuset allowed at the last observation.
@@ -190,15 +198,19 @@ impl Binder {
             Err(errno) => return refusal(errno),
         };
         let bound = self.ledger.bound(thread);
-        let expected = bound.map_or(basis.mask.clone(), |bound| seen(&bound.ours, &self.cpuset));
-        if mask != expected || own != *basis.baseline || self.ledger.is_pinned(tid) {
+        let is_expected =
+            bound.map_or(mask == *basis.mask, |bound| is_seen_as(&bound.ours, &self.cpuset, &mask));
+        if !is_expected || own != *basis.baseline || self.ledger.is_pinned(tid) {
             // Somebody else has set the mask, or the cpuset is changing: the next observation will show it.
             return OutcomeKind::NotOurs;
         }
         if let Some(why) = self.changes.failure() {
             return OutcomeKind::Refused(why);
         }
-        let original = if mask == own && !self.narrowed { &self.all_pes } else { &mask }.clone();
+        // PEs that are offline now belong to it, too.
+        let is_narrower = mask != own || self.narrowed;
+        let all = || if is_narrower { affinity::with_offline(tid, &mask) } else { self.all_pes.clone() };
+        let original = bound.map_or_else(all, |bound| bound.original.clone());
         let before = bound.cloned();
         // Write before acting, so that the journal has every change whenever we are killed.
         let bind = Entry::Bind { thread, original: original.clone(), ours: pes.clone() };
@@ -238,10 +250,10 @@ impl Binder {
             Ok(mask) => mask,
             Err(errno) => return refusal(errno),
         };
-        let is_ours = |bound: &Bound| seen(&bound.ours, &self.cpuset) == mask;
+        let is_ours = |bound: &Bound| is_seen_as(&bound.ours, &self.cpuset, &mask);
         let original = match self.ledger.bound_as(tid) {
             Some(bound) => is_ours(bound).then_some(&bound.original),
-            None => self.ledger.original_of(&mask),
+            None => self.original_of(&mask),
         };
         let Some(original) = original.filter(|_| !self.ledger.is_pinned(tid)) else {
             return OutcomeKind::NotOurs;

@@ -5,7 +5,8 @@
 //! corewise gave to another thread was inherited from that thread. Any other mask is the thread's own wish
 //! and stays. The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only
 //! if it is still there at the next observation, and only in observations during which corewise's own mask
-//! stayed the same: a cpuset that shrinks and grows time and again shows the same mask time and again.
+//! stayed the same: a cpuset that shrinks and grows time and again shows the same mask time and again. PEs that
+//! are offline now, and come back, are part of what a user permits, though the kernel does not show them.
 //!
 //! What a bound thread starts inherits its mask, and programs size themselves by it for good. So a thread
 //! that has inherited a mask gets its own back as soon as it is seen: with BPF before it can look at its
@@ -25,7 +26,7 @@ use self::binder::{Basis, Binder};
 use crate::actuator::Actuator;
 use crate::changes::Changes;
 use crate::ledger::{Entry, Ledger};
-use crate::mask::seen;
+use crate::mask::is_seen_as;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::Standing;
@@ -49,6 +50,8 @@ pub struct Masks {
     is_followed: bool,
     /// The PEs that corewise itself may use.
     allowed: Arc<CpuSet>,
+    /// The PEs that are online.
+    online: CpuSet,
     processes: HashMap<u32, Process>,
     /// When the threads were last observed, in units of start times.
     observed: u64,
@@ -80,7 +83,7 @@ struct Process {
     image: Option<u64>,
     /// Whether its user placed its threads by an environment variable.
     user_placed: bool,
-    /// The mask with which the process started, as set by its user.
+    /// The mask with which the process started, as set by its user; PEs that are offline included.
     permitted: Arc<CpuSet>,
 }
 
@@ -112,6 +115,10 @@ impl Masks {
         self.binder.as_ref().map(Binder::ledger)
     }
 
+    fn original_of(&self, mask: &CpuSet) -> Option<&CpuSet> {
+        self.binder.as_ref()?.original_of(mask)
+    }
+
     fn with_binder(&mut self, act: impl FnOnce(&mut Binder)) {
         if let Some(binder) = &mut self.binder {
             act(binder);
@@ -139,9 +146,7 @@ impl Masks {
     /// Returns whether a new thread has a mask that was given to others.
     fn inherits(&self, tid: u32) -> bool {
         let is_any_handed_out = self.ledger().is_some_and(|ledger| ledger.handed_out().next().is_some());
-        is_any_handed_out
-            && affinity::get(tid)
-                .is_ok_and(|mask| self.ledger().is_some_and(|ledger| ledger.original_of(&mask).is_some()))
+        is_any_handed_out && affinity::get(tid).is_ok_and(|mask| self.original_of(&mask).is_some())
     }
 
     /// Returns the standing of a thread that is free or bound, unless its process starts programs.
@@ -182,12 +187,12 @@ impl Masks {
             // The first thread's mask is what the process was started with; the others may have pinned
             // themselves.
             let mask = affinity::get(facts.pid).unwrap_or_default();
-            let inherited = self.ledger().and_then(|ledger| ledger.original_of(&mask)).cloned();
+            let inherited = self.original_of(&mask).cloned();
             // A single PE is a decision of the program or its user; several are a limit within which to
             // place.
             let permitted = match inherited {
                 Some(original) => Arc::new(original.intersection(&self.allowed)),
-                None if mask.len() > 1 => Arc::new(mask),
+                None if mask.len() > 1 => Arc::new(affinity::with_offline(facts.pid, &mask)),
                 None => self.allowed.clone(),
             };
             let user_placed = environment::places_threads(facts.pid);
@@ -268,6 +273,7 @@ impl Masks {
             self.with_binder(Binder::own_mask_changed);
             self.allowed = allowed.clone();
         }
+        self.online = affinity::online_pes();
         self.observed = task::now();
         self.limited.clear();
         self.earlier_doubts = std::mem::take(&mut self.doubts);
@@ -285,7 +291,7 @@ impl Masks {
             && let Some(bound) = binder.ledger().bound_as(facts.tid)
         {
             let permitted = Arc::new(bound.original.intersection(&self.allowed));
-            if seen(&bound.ours, binder.cpuset()) == mask || self.is_first_doubt(facts, &mask) {
+            if is_seen_as(&bound.ours, binder.cpuset(), &mask) || self.is_first_doubt(facts, &mask) {
                 self.process(facts);
                 return (self.unless_starter(facts.pid, Standing::Bound), permitted);
             }
@@ -293,10 +299,12 @@ impl Masks {
             self.with_binder(|binder| binder.note(Entry::Free(facts.tid)));
         }
         let process = self.process(facts);
-        let (user_placed, permitted) = (process.user_placed, process.permitted.clone());
+        let (user_placed, mut permitted) = (process.user_placed, process.permitted.clone());
+        if !permitted.is_subset(&self.online) {
+            permitted = Arc::new(permitted.intersection(&self.online));
+        }
         let was_bound = self.was_bound.get(&facts.tid).copied();
-        let handed_out = was_bound != Some(false)
-            && self.ledger().is_some_and(|ledger| ledger.original_of(&mask).is_some());
+        let handed_out = was_bound != Some(false) && self.original_of(&mask).is_some();
         let is_pinned = self.ledger().is_some_and(|ledger| ledger.is_pinned(facts.tid));
         let mask = Arc::new(mask);
         if user_placed {

@@ -12,15 +12,17 @@ use corewise_bench::nas::npb;
 use corewise_core::calibrate::{
     Executor, Kernel, Nas, ProblemClass, Progress, Settings, calibrate, discover::discover,
 };
-use corewise_core::profile::{Circumstances, Evidence, MachineProfile, to_json};
+use corewise_core::profile::{Circumstances, Evidence, MachineProfile, parse, to_json};
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
+use corewise_render::terminal;
 use corewise_render::terminal::progress::ProgressBar;
 use corewise_sim::bench::{Conditions, ModelMachine};
 use corewise_sim::machine::Machine;
-use corewise_sys::signals;
+use corewise_sys::{input, signals};
 use corewise_topology as topology;
 use corewise_topology::Source;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,6 +30,9 @@ use std::time::Duration;
 /// Consecutive quiet samples after which a machine counts as quiet: a single one may fall between two bursts
 /// of work.
 const QUIET_LOOKS: u32 = 4;
+
+/// The name, beside the default place, of a profile that must not replace the one there.
+const PARTIAL: &str = "profile-partial.json";
 
 /// The exit status after Ctrl-C, as in a shell.
 const INTERRUPTED: u8 = 130;
@@ -98,6 +103,8 @@ impl Calibrate {
             None => self.measure(settings)?,
         };
         let Some((profile, interrupted)) = result else { return Ok(INTERRUPTED) };
+        // Only the default place has not been chosen by the user.
+        let output = output.map(|path| if self.output.is_some() { path } else { place(path, &profile) });
         // Write the other files even if one fails.
         let written =
             output.iter().try_for_each(|path| whole_file::write(path, to_json(&profile).as_bytes()));
@@ -105,7 +112,7 @@ impl Calibrate {
         written?;
         shown?;
         if let Some(path) = output {
-            corewise_render::terminal::message(format_args!("the machine profile is {}", path.display()));
+            terminal::message(format_args!("the machine profile is {}", path.display()));
         }
         Ok(if interrupted { INTERRUPTED } else { 0 })
     }
@@ -247,6 +254,36 @@ impl Calibrate {
     }
 }
 
+/// Returns where a profile goes instead of the default place: beside it, if the profile that is there holds what
+/// the new one lacks.
+fn place(default: PathBuf, new: &MachineProfile) -> PathBuf {
+    let there = input::read_text(&default, input::DOCUMENT_MAX).ok().and_then(|text| parse(&text).ok());
+    let Some(lack) = there.and_then(|old| lack(&old, new)) else { return default };
+    let beside = default.with_file_name(PARTIAL);
+    terminal::message(format_args!(
+        "{} stays: this one {lack}, so it goes elsewhere; --output FILE decides where",
+        default.display()
+    ));
+    beside
+}
+
+/// Returns what a profile lacks that an older one of the same machine has, if anything.
+fn lack(old: &MachineProfile, new: &MachineProfile) -> Option<String> {
+    let missing = old.reported.allowed.difference(&new.reported.allowed);
+    let is_same_machine = old.reported.pes == new.reported.pes;
+    let workloads = |profile: &MachineProfile| -> BTreeSet<String> {
+        profile.pairs.iter().map(|pair| format!("{:?}", pair.workload)).collect()
+    };
+    let unmeasured = workloads(old).difference(&workloads(new)).count();
+    match () {
+        () if !is_same_machine => None,
+        () if !missing.is_empty() => Some(format!("does not cover the PEs {missing}")),
+        () if old.complete && !new.complete => Some("is not complete".to_owned()),
+        () if unmeasured > 0 => Some(format!("lacks {unmeasured} of its workloads")),
+        () => None,
+    }
+}
+
 /// Returns `$XDG_DATA_HOME/corewise/profile.json`, else the path below `~/.local/share`.
 pub fn default_path() -> Result<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -281,4 +318,31 @@ fn budget(text: &str) -> Result<Duration, String> {
     const SHORTEST: Duration = Duration::from_secs(1);
     let budget = parse_duration(text).map_err(|error| error.to_string())?;
     if budget < SHORTEST { Err(format!("`{text}` is too short: the least is 1s")) } else { Ok(budget) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::cpuset::CpuSet;
+
+    fn profile(allowed: u32, complete: bool) -> MachineProfile {
+        let mut reported = Topology::synthetic("core:2 pu:2").unwrap();
+        reported.allowed = CpuSet::first_n(allowed);
+        MachineProfile { complete, ..MachineProfile::empty(reported, Evidence::Measured) }
+    }
+
+    #[test]
+    fn at_the_default_place_less_never_replaces_more() {
+        let lack = |old, new| lack(&old, &new);
+        assert_eq!(lack(profile(4, true), profile(1, true)).as_deref(), Some("does not cover the PEs 1-3"));
+        assert_eq!(lack(profile(4, true), profile(4, false)).as_deref(), Some("is not complete"));
+        assert_eq!(lack(profile(4, false), profile(4, false)), None);
+        assert_eq!(lack(profile(1, true), profile(4, true)), None);
+        let directory = tempfile::tempdir().unwrap();
+        let default = directory.path().join("profile.json");
+        let placed = || place(default.clone(), &profile(1, true)).file_name().unwrap().to_owned();
+        assert_eq!(placed(), "profile.json", "nothing is there");
+        std::fs::write(&default, to_json(&profile(4, true))).unwrap();
+        assert_eq!(placed(), PARTIAL);
+    }
 }

@@ -66,7 +66,7 @@ pub struct Daemon {
 #[derive(Debug, clap::Args)]
 struct MetricsOptions {
     /// Serve metrics as OpenMetrics over HTTP at this address, path /metrics
-    #[arg(long = "metrics", value_name = "ADDRESS:PORT")]
+    #[arg(long = "metrics", value_name = "ADDRESS:PORT", value_parser = address)]
     address: Option<SocketAddr>,
     /// Serve metrics at an address that other machines reach, too
     #[arg(long = "metrics-public", requires = "address")]
@@ -74,6 +74,13 @@ struct MetricsOptions {
     /// Write metrics to this file, for the node exporter's textfile collector
     #[arg(long = "metrics-file", value_name = "FILE.prom")]
     file: Option<PathBuf>,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
+        format!("write a number of an address and a port, such as 127.0.0.1:{}", port.unwrap_or("9775"))
+    })
 }
 
 impl MetricsOptions {

@@ -85,7 +85,7 @@ pub struct SourceOptions {
 #[group(id = "targets", multiple = true)]
 pub struct Targets {
     /// Running processes and their descendants
-    #[arg(value_name = "PID", value_delimiter = ',')]
+    #[arg(value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub pids: Vec<u32>,
     /// The processes of a control group (version 2) and its descendants, including processes that join it;
     /// its directory, or its path as in /proc/PID/cgroup
@@ -94,6 +94,14 @@ pub struct Targets {
     /// A running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control group
     #[arg(long = "unit", value_name = "NAME")]
     pub units: Vec<String>,
+}
+
+/// Parses the number of a process; whether there is one is checked later.
+pub fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        let shown = corewise_render::terminal::Name(text);
+        format!("write the number of a process (`pgrep {shown}` prints those of a name)")
+    })
 }
 
 impl Targets {

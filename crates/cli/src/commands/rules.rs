@@ -72,6 +72,9 @@ impl Rules {
             Action::Why { pid, json, place } => {
                 let rules = rules_files::read(&place.directories()?)?;
                 let proc = Proc::own();
+                if proc.hides(pid) {
+                    bail!("/proc hides process {pid} (hidepid): ask as its user, or as root");
+                }
                 if proc.status(pid)?.is_none() {
                     bail!("there is no process {pid}: name a running one");
                 }

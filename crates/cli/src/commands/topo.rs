@@ -3,7 +3,7 @@
 use super::{FpuModules, OtherMachine};
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use corewise_core::topology::{Summary, Topology};
 use corewise_render::terminal::Name;
 use corewise_topology as topology;
@@ -43,6 +43,9 @@ impl Topo {
             return Ok(0);
         }
         let (machine, location) = self.machine_and_location();
+        if let Some(name) = location.as_ref().filter(|name| name.contains(['/', '.'])) {
+            bail!("`{name}`: there is no such file, and no PEs are named so: write 0-3, core:0-3 or fast");
+        }
         let topology = match machine.model(&self.modules)? {
             Some(machine) => machine.topology,
             None => self.modules.live()?,

@@ -7,6 +7,7 @@
 //! Source: <https://prometheus.io/docs/specs/om/open_metrics_spec/>,
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
+use corewise_render::terminal::Name;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -72,8 +73,8 @@ impl Samples {
     }
 }
 
-/// Writes the samples of these metrics.
-pub fn text(metrics: &[&Metric], samples: &Samples, format: Format) -> String {
+/// Writes the samples of these metrics, each with the labels `common`, too.
+pub fn text(metrics: &[&Metric], samples: &Samples, format: Format, common: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let mut written = 0;
     for metric in metrics {
@@ -89,9 +90,10 @@ pub fn text(metrics: &[&Metric], samples: &Samples, format: Format) -> String {
             let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
         }
         for ((_, values), value) in of_metric {
-            let pairs =
-                labels.iter().zip(values).map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-            let pairs: Vec<String> = pairs.collect();
+            let own = labels.iter().copied().zip(values.iter().map(String::as_str));
+            let pairs = common.iter().copied().chain(own);
+            let pairs: Vec<String> =
+                pairs.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
             let labels = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
             let _ = writeln!(text, "{sample}{labels} {value}");
         }
@@ -103,8 +105,11 @@ pub fn text(metrics: &[&Metric], samples: &Samples, format: Format) -> String {
     text
 }
 
+/// Control characters are spelled out: a page of metrics is looked at in terminals, too.
 fn escaped(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let spelled = |line| Name(line).to_string();
+    let lines: Vec<String> = label.split('\n').map(spelled).collect();
+    lines.join("\n").replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -119,13 +124,28 @@ mod tests {
         let mut samples = Samples::default();
         samples.add(&LOOKS, &["a \"b\" \\ c\nd"], 1.0);
         samples.add(&LOOKS, &["a \"b\" \\ c\nd"], 2.0);
+        samples.add(&LOOKS, &["\u{1b}[31mred\u{9b}\u{202e}"], 4.0);
         samples.add(&SIZE, &[], 0.25);
-        let text = |format| text(&[&SIZE, &LOOKS], &samples, format);
+        let text = |format| text(&[&SIZE, &LOOKS], &samples, format, &[]);
         let size = "# HELP a_size_bytes Size.\n# TYPE a_size_bytes gauge\na_size_bytes 0.25\n";
-        let value = r#"a_looks_total{rule="a \"b\" \\ c\nd"} 3"#;
+        let value = concat!(
+            r#"a_looks_total{rule="\\u001b[31mred\\u009b\\u202e"} 4"#,
+            "\n",
+            r#"a_looks_total{rule="a \"b\" \\ c\nd"} 3"#
+        );
         let open = format!("{size}# HELP a_looks Looks.\n# TYPE a_looks counter\n{value}\n# EOF\n");
         assert_eq!(text(Format::OpenMetrics), open);
         let older = format!("{size}# HELP a_looks_total Looks.\n# TYPE a_looks_total counter\n{value}\n");
         assert_eq!(text(Format::Prometheus), older);
+    }
+
+    #[test]
+    fn common_labels_come_first_in_every_sample() {
+        let mut samples = Samples::default();
+        samples.add(&LOOKS, &["r"], 1.0);
+        samples.add(&SIZE, &[], 2.0);
+        let text = super::text(&[&SIZE, &LOOKS], &samples, Format::Prometheus, &[("socket", "/s")]);
+        let found: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(found, [r#"a_size_bytes{socket="/s"} 2"#, r#"a_looks_total{socket="/s",rule="r"} 1"#]);
     }
 }

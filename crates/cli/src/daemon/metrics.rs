@@ -130,8 +130,14 @@ pub struct Answers {
     pub http: BTreeMap<&'static str, u64>,
 }
 
-/// Returns the metrics as text.
-pub fn text(known: &Known, tally: &Tally, answers: &Answers, format: Format) -> String {
+/// Returns the metrics as text; each sample has the labels `common`, too.
+pub fn text(
+    known: &Known,
+    tally: &Tally,
+    answers: &Answers,
+    format: Format,
+    common: &[(&str, &str)],
+) -> String {
     let mut samples = tally.samples();
     add_threads(known, &mut samples);
     add_programs(&known.top, &mut samples);
@@ -156,7 +162,7 @@ pub fn text(known: &Known, tally: &Tally, answers: &Answers, format: Format) -> 
     if !known.top.policy.name.is_empty() {
         samples.add(&POLICY_INFO, &[&known.top.policy.name], 1.0);
     }
-    text_of(&ALL, &samples, format)
+    text_of(&ALL, &samples, format, common)
 }
 
 fn add_threads(known: &Known, samples: &mut Samples) {

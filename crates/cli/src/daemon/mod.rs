@@ -31,6 +31,7 @@ mod trees;
 
 use anyhow::Result;
 use budget::Budget;
+use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
@@ -128,6 +129,8 @@ pub struct Daemon {
     http: Option<Http>,
     file: Option<TextFile>,
     budget: Budget,
+    /// The PEs that may be used, as of the last observation.
+    usable: Option<CpuSet>,
 }
 
 impl Daemon {
@@ -146,8 +149,9 @@ impl Daemon {
             let (address, path) = (http.address()?, http::PATH);
             ::log::info!(corewise_event = "metrics"; "metrics are at http://{address}{path}");
         }
-        let mut daemon = Daemon { known, tally, socket, http, file: None, budget: Budget::new() };
-        let create = |path: &PathBuf| TextFile::create(path, &daemon.metrics(Format::Prometheus));
+        let mut daemon =
+            Daemon { known, tally, socket, http, file: None, budget: Budget::new(), usable: None };
+        let create = |path: &PathBuf| TextFile::create(path, &daemon.metrics());
         daemon.file = metrics.file.as_ref().map(create).transpose()?;
         Ok(Rc::new(RefCell::new(daemon)))
     }
@@ -155,6 +159,7 @@ impl Daemon {
     /// Takes in one round of the loop, and reports it to the clients that follow.
     pub fn take(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
         self.known.top.take(input, actions, engine);
+        self.log_pes(input);
         self.tally.take(input, engine);
         self.known.events.take(input.outcomes(), &self.known.top);
         self.tell_events();
@@ -163,6 +168,14 @@ impl Daemon {
             known.seen.take(&known.top);
             let state = |peer| Some(interface::status(known, peer, true));
             socket.tell_followers(budget, Follows::States, state);
+        }
+    }
+
+    /// Logs that other PEs may be used than before: some went offline or came back, or belong to others now.
+    fn log_pes(&mut self, input: &Input) {
+        let Some(now) = input.observation().map(|observation| &observation.allowed) else { return };
+        if let Some(before) = self.usable.replace(now.clone()).filter(|before| before != now) {
+            ::log::info!(corewise_event = "usable_pes"; "PEs {now} may be used, before: {before}");
         }
     }
 
@@ -175,9 +188,13 @@ impl Daemon {
         }
     }
 
-    fn metrics(&self, format: Format) -> String {
+    /// Returns the metrics for a file. The collector joins the files of several daemons, so their samples differ in
+    /// the label `socket`.
+    fn metrics(&self) -> String {
         let answers = answers(&self.socket, &self.budget, self.http.as_ref());
-        metrics::text(&self.known, &self.tally, &answers, format)
+        let socket = self.socket.path().to_string_lossy();
+        let common = [("socket", &*socket)];
+        metrics::text(&self.known, &self.tally, &answers, Format::Prometheus, &common)
     }
 
     /// Returns how long requests for metrics wait, if they do.
@@ -193,12 +210,12 @@ impl Daemon {
         if let Some(http) = http.as_mut().filter(|_| may_scrape) {
             let answers = answers(socket, budget, Some(http));
             let format = Format::OpenMetrics;
-            let page = || (metrics::text(known, tally, &answers, format), format.media_type());
+            let page = || (metrics::text(known, tally, &answers, format, &[]), format.media_type());
             budget.pay(None, || http.take_turn(page));
         }
         if let Some(mut file) = self.file.take() {
             if file.due_within().is_zero() {
-                file.write(&self.metrics(Format::Prometheus));
+                file.write(&self.metrics());
             }
             self.file = Some(file);
         }

@@ -119,10 +119,18 @@ struct Client {
 }
 
 impl Socket {
+    /// Returns its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Creates the socket. One that an earlier daemon has left is replaced.
     pub fn bind(path: &Path) -> Result<Socket> {
         let shown = path.display();
-        let beside = path.with_extension("lock");
+        let mut beside = path.as_os_str().to_owned();
+        // Beside the whole name: `a.x` and `a.y` are two sockets.
+        beside.push(".lock");
+        let beside = PathBuf::from(beside);
         let file = lock_file(&beside).with_context(|| format!("cannot create {}", beside.display()))?;
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
             bail!("another daemon has {shown}: `corewise status` asks it");

@@ -196,7 +196,7 @@ mod tests {
             tally.take_outcome(&outcome(change, result));
         }
         let all = [&CHANGES, &GIVEN_BACK, &VERDICTS, &GUARD_SECONDS, &LOOKS, &OWN_CPU];
-        let text = text(&all, &tally.samples(), Format::OpenMetrics);
+        let text = text(&all, &tally.samples(), Format::OpenMetrics, &[]);
         for line in [
             "corewise_changes_total{what=\"pes\",outcome=\"done\"} 2",
             "corewise_changes_total{what=\"pes\",outcome=\"refused\"} 1",

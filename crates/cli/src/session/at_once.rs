@@ -48,6 +48,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let own: Vec<u32> = own_processes(&request, &signals, None).chain(others).collect();
     let (application, choice) = (request.name(), Choice::of(&request));
     let (config, first) = (request.config, command.as_raw() as u32);
+    let hot_plug = request.machine.hot_plug();
     let machine = request.machine.model.get().cloned().map_or_else(light_machine, Ok)?;
     let (arm, guardian) = arm(&acts);
     let prepare = Preparation { choice, machine: request.machine, config, acts: request.act };
@@ -63,6 +64,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         words,
         applications: vec![Application::new(Target::Command, &application, first)],
         ends: Ends::WithCommand { command, wait: false },
+        hot_plug,
         processes: may_change.then(|| Processes::new(began)),
         actuators: Actuators::new(&config),
         acts,

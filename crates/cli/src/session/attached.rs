@@ -88,6 +88,7 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
         words: targets.iter().map(Attachable::words).collect(),
         applications: targets.iter().map(Attachable::application).collect(),
         ends: Ends::WithTargets { at: duration.map(|duration| Time(0) + duration) },
+        hot_plug: request.machine.hot_plug(),
         processes,
         acts: Rc::new(Cell::new(guardian.is_some())),
         actuators: actuators(&request.config, guardian, followed)?,
@@ -132,6 +133,7 @@ pub fn watch_only<See: FnMut(&Input, &[Action], &Engine)>(
         deferred: None,
     };
     let mut world = LiveWorld::new(parts, since)?;
+    world.notice_pes(request.machine.hot_plug());
     appeared.iter().for_each(|thread| world.meet(thread));
     let (onlooker, see) = open(world.sources(), notes)?;
     world.set_onlooker(onlooker);
@@ -207,6 +209,7 @@ fn first_of(group: &ControlGroup, check: impl Fn(u32) -> Result<Running, AttachE
                 error @ (AttachError::Thread { .. }
                 | AttachError::Foreign { .. }
                 | AttachError::Placed { .. }
+                | AttachError::Hidden { .. }
                 | AttachError::Unreadable { .. }),
             ) => return Err(error).with_context(|| format!("{group} cannot be attached")),
         }

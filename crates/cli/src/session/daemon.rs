@@ -76,6 +76,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     };
     let mut world = LiveWorld::new(parts, since)?;
     world.set_treatments(treatments);
+    world.notice_pes(request.machine.hot_plug());
     appeared.iter().for_each(|thread| world.meet(thread));
     let (onlooker, mut see) = open(world.sources(), notes)?;
     world.set_onlooker(onlooker);

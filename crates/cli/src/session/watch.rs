@@ -15,7 +15,7 @@ use corewise_core::time::Time;
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_counters::progress::WorkMeter;
 use corewise_live::upgrade::Deferred;
-use corewise_live::{Application, Ends, LiveError, LiveWorld, Parts, Processes};
+use corewise_live::{Application, Ends, HotPlug, LiveError, LiveWorld, Parts, Processes};
 use corewise_sys::signals::Signals;
 use corewise_topology::host;
 use std::cell::{Cell, RefCell};
@@ -37,6 +37,8 @@ pub struct Watch {
     pub applications: Vec<Application>,
     /// What ends the run.
     pub ends: Ends,
+    /// What notices PEs that come online.
+    pub hot_plug: HotPlug,
     /// The processes with several threads, if their waits may be changed.
     pub processes: Option<Processes>,
     /// What changes threads.
@@ -87,6 +89,7 @@ impl Watch {
             deferred: self.deferred,
         };
         let mut world = LiveWorld::new(parts, began)?;
+        world.notice_pes(self.hot_plug);
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;
         // Only when the command is known to exist, as this overwrites an older recording.

@@ -19,6 +19,9 @@ pub use own::{DESCRIPTORS, PROGRAM, descriptor, holds};
 use crate::shortage::unless_short;
 use corewise_core::ids::PeId;
 use corewise_core::program;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use pe_times::PeTimes;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
@@ -103,6 +106,13 @@ impl Proc {
         // The kernel lacks CONFIG_PROC_CHILDREN.
         let child = |above| (above == pid).then_some(());
         Ok(self.descendants(&self.processes()?, child, &[])?.into_keys().collect())
+    }
+
+    /// Returns whether a process runs of which this `/proc` shows nothing: it was mounted with `hidepid`, and the
+    /// process belongs to another user.
+    pub fn hides(&self, pid: u32) -> bool {
+        let exists = || kill(Pid::from_raw(pid as i32), None) != Err(Errno::ESRCH);
+        self.root == Path::new("/proc") && !self.root.join(pid.to_string()).exists() && exists()
     }
 
     /// Returns the threads of a process; `None` if it has ended.

@@ -70,7 +70,7 @@ pub fn all(machine: &Machine) -> Vec<Check> {
     let pes = loaded.as_ref().map(|topology| topology.allowed.clone()).unwrap_or_default();
     let kinds = kinds(&loaded);
     [
-        ("processes", processes(Proc::own().is_of_this_namespace())),
+        ("processes", processes(Proc::own().is_of_this_namespace(), Proc::own().hides(1))),
         ("topology", shared(loaded)),
         ("kinds of PEs", kinds),
         ("threads by BPF", threads(machine, open_bpf())),
@@ -89,8 +89,14 @@ pub fn all(machine: &Machine) -> Vec<Check> {
     .into()
 }
 
-fn processes(is_ours: std::io::Result<bool>) -> Finding {
+/// `hides` is whether `/proc` hides the first process, which belongs to root and is always there.
+fn processes(is_ours: std::io::Result<bool>, hides: bool) -> Finding {
     match is_ours {
+        Ok(true) if hides => Finding::missing(
+            "your own only: /proc is mounted with hidepid",
+            "the processes of others are neither listed nor matched by rules",
+            "ask root, who sees all, for a daemon of the machine",
+        ),
         Ok(true) => Finding::here("those of this PID namespace"),
         Ok(false) => Finding::needed(
             "/proc belongs to another PID namespace",
@@ -454,7 +460,7 @@ mod tests {
         std::fs::write(&path, "{").unwrap();
         assert_eq!(remedy(profile(Ok(path))), "corewise calibrate");
         for is_ours in [Ok(false), Err(denied())] {
-            let finding = processes(is_ours);
+            let finding = processes(is_ours, false);
             assert!(matches!(finding, Finding::Needed { .. }));
             assert!(remedy(finding).starts_with("mount "));
         }

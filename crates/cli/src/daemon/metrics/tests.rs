@@ -35,7 +35,7 @@ fn exposed(count: usize, format: Format) -> String {
         if looks == 10 {
             let http = BTreeMap::from([("200", 2)]);
             let answers = Answers { clients: 3, cpu: Duration::from_millis(1500), http };
-            text = super::text(&known, &tally, &answers, format);
+            text = super::text(&known, &tally, &answers, format, &[]);
         }
     });
     text

@@ -60,6 +60,14 @@ const ASK: &[u8] = b"{\"method\":\"a.b\"}\0";
 const ANSWER: &str = r#"{"parameters":{"letters":"x"}}"#;
 
 #[test]
+fn sockets_that_differ_in_the_ending_alone_are_two() {
+    let directory = tempfile::tempdir().unwrap();
+    let _one = Socket::bind(&directory.path().join("s.a")).unwrap();
+    let _other = Socket::bind(&directory.path().join("s.b")).unwrap();
+    assert!(Socket::bind(&directory.path().join("s.a")).is_err());
+}
+
+#[test]
 fn others_cannot_lock_the_lock_file() {
     let directory = tempfile::tempdir().unwrap();
     let (path, lock) = (directory.path().join("socket"), directory.path().join("socket.lock"));

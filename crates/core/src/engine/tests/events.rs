@@ -352,3 +352,42 @@ fn waits_are_changed_between_observations_also_before_the_first() {
     assert_eq!(actions[0].change.setting_kind(), Some(crate::plan::SettingKind::SpinCount));
     assert!(interval < usual, "samples may soon show that turns are better");
 }
+
+/// The machine of the first PEs of another one.
+fn part(of: &Topology, pes: &CpuSet) -> Topology {
+    let mut part = of.clone();
+    (part.pes, part.allowed) = (pes.clone(), pes.clone());
+    part.domains.iter_mut().for_each(|domain| domain.pes = domain.pes.intersection(pes));
+    part.domains.retain(|domain| !domain.pes.is_empty());
+    part.kinds.iter_mut().for_each(|kind| kind.pes = kind.pes.intersection(pes));
+    part.kinds.retain(|kind| !kind.pes.is_empty());
+    part
+}
+
+#[test]
+fn pes_that_came_online_are_used_once_the_machine_has_them() {
+    let (whole, before) = (every_policys_machine(), CpuSet::first_n(2));
+    let mut engine = Engine::new(part(&whole, &before), Box::new(Wander), EngineConfig::default());
+    let mut bound_at = |at_s, machine: Option<&Topology>| {
+        machine.into_iter().for_each(|machine| engine.set_machine(machine.clone()));
+        engine.step(&observe(at_s, Standing::Free, Vec::new()));
+        engine.present().bound.get(&id(0)).map(|assignment| assignment.pes.to_string())
+    };
+    assert_eq!(bound_at(2, None).as_deref(), Some("1"));
+    assert_eq!(bound_at(4, None), None, "PE 2 is not known");
+    assert_eq!(bound_at(5, Some(&whole)).as_deref(), Some("2"));
+    // No policy holds to the machine that it has seen first.
+    for kind in policy::KINDS.iter().filter(|kind| !kind.takes_command()) {
+        let policy = policy::build(kind.name).unwrap();
+        let mut engine = Engine::new(part(&whole, &before), policy, EngineConfig::default());
+        for at_s in 1..9 {
+            if at_s == 5 {
+                engine.set_machine(whole.clone());
+            }
+            let one = observe(at_s, Standing::Free, Vec::new());
+            let reading = |index| ThreadReading { thread: id(index), ..one.threads[0].clone() };
+            engine.step(&Observation { threads: (0..4).map(reading).collect(), ..one });
+        }
+        assert_eq!(engine.topology().pes, whole.pes, "{}", kind.name);
+    }
+}
