@@ -15,6 +15,7 @@ mod process_facts;
 mod profile_file;
 mod profile_views;
 mod recording_file;
+mod remedies;
 mod report_file;
 mod rules_files;
 mod session;
@@ -120,7 +121,9 @@ fn tree() -> clap::Command {
 
 /// Returns what the command line says; ends with help or an error if that is all.
 fn parsed(arguments: Vec<OsString>) -> Cli {
-    let matches = tree().get_matches_from(arguments);
+    let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let parsed = tree().try_get_matches_from(arguments);
+    let matches = parsed.unwrap_or_else(|error| remedies::added(error, &words).exit());
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 /// An option that is spelled differently now.
 struct Spelling {
-    /// The commands that have it.
+    /// The commands that have it; [`ALL`] if empty.
     commands: &'static [&'static str],
     was: &'static str,
     is: &'static str,
@@ -33,6 +33,9 @@ const fn spelling(
     Spelling { commands, was, is, value }
 }
 
+/// Every command.
+const ALL: &[&str] = &[];
+
 const OLD: &[Spelling] = &[
     spelling(&["topo", "replay", "calibrate"], "--synthetic", "--machine", Value::Same),
     spelling(&["topo", "replay"], "--xml", "--machine", Value::Same),
@@ -40,7 +43,7 @@ const OLD: &[Spelling] = &[
     spelling(&["topo", "replay"], "--profile", "--machine", Value::Same),
     spelling(&["compare"], "--policies", "--policy", Value::List),
     spelling(&["compare"], "--for", "--duration", Value::Same),
-    spelling(&["compare", "experiment"], "--json", "--json", Value::File),
+    spelling(ALL, "--json", "--json", Value::File),
     spelling(&["sim"], "--guard", "--guard", Value::None),
     spelling(&["pgo"], "--rounds", "--runs", Value::Same),
 ];
@@ -60,7 +63,8 @@ pub fn renewed(words: impl IntoIterator<Item = OsString>) -> (Vec<OsString>, Vec
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (&*text, None),
         };
-        let is_old = |old: &&Spelling| old.was == name && old.commands.contains(&&*command);
+        let is_of = |commands: &[&str]| commands.is_empty() || commands.contains(&&*command);
+        let is_old = |old: &&Spelling| old.was == name && is_of(old.commands);
         let Some(old) = OLD.iter().find(is_old) else {
             new.push(word);
             continue;
@@ -134,6 +138,7 @@ mod tests {
         check("compare --policies pa,rr -- ./x", "compare --policy pa --policy rr -- ./x", 1);
         check("compare --json out.json a b", "compare --json=out.json a b", 1);
         check("experiment run all --json -", "experiment run all --json=-", 1);
+        check("run --json x.json -- true", "run --json=x.json -- true", 1);
         check("sim s.toml --guard", "sim s.toml --guard on", 1);
         check("pgo --rounds 5 --build b", "pgo --runs 5 --build b", 1);
         check("replay r.cwr --machine recorded --seed 2", "what-if r.cwr --machine recorded --seed 2", 1);

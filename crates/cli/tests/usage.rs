@@ -1,6 +1,7 @@
 //! What the command says to those who mistype.
 
 use assert_cmd::Command;
+use corewise_testing::needs;
 
 /// The exit status and standard error of a command that must not succeed.
 fn refusal(arguments: &[&str]) -> (i32, String) {
@@ -26,6 +27,31 @@ fn options_after_the_command_are_the_commands_own() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "--polcy --quiet\n", "{output:?}");
+}
+
+#[test]
+fn a_mistake_is_answered_with_a_remedy() {
+    for (line, remedy) in [
+        ("run -- --policy pa true", "stand before the command"),
+        ("topo notthere.xml", "no such file"),
+        ("top --once firefox", "number of a process (`pgrep firefox`"),
+        ("attach abc", "number of a process"),
+        ("daemon --metrics 9775 --dry-run", "127.0.0.1:9775"),
+        ("rnu -- true", "similar"),
+    ] {
+        let (_, said) = refusal(&line.split(' ').collect::<Vec<_>>());
+        assert!(said.contains(remedy), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_kind_of_pes_that_may_not_be_used_is_named() {
+    needs!(TwoPes);
+    let command = ["run", "--no-daemon", "--fast", "0", "--policy", "pa", "--", "true"];
+    let mut narrowed = Command::new("taskset");
+    let output = narrowed.args(["-c", "1", env!("CARGO_BIN_EXE_corewise")]).args(command).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the fast PEs 0 may not be used") && said.contains("allows 1 only"), "{said}");
 }
 
 #[test]

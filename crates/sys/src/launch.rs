@@ -104,7 +104,7 @@ pub enum LaunchError {
     #[error("`{0}` holds a zero byte, which no command can")]
     ZeroByte(String),
     /// The program does not exist.
-    #[error("cannot find the command `{0}`: check the spelling, PATH and permission")]
+    #[error("cannot find the command `{0}`: {remedy}", remedy = remedy(.0))]
     NotFound(String),
     /// The program exists but cannot be executed.
     #[error("cannot execute `{command}`: {errno}")]
@@ -120,6 +120,13 @@ pub enum LaunchError {
     /// The pipe to the child broke.
     #[error("cannot talk to the new process: {0}")]
     Pipe(#[from] std::io::Error),
+}
+
+fn remedy(command: &str) -> &'static str {
+    match command.starts_with('-') {
+        true => "options of corewise stand before the command, and before `--`",
+        false => "check the spelling, PATH and permission",
+    }
 }
 
 impl LaunchError {

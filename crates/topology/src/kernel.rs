@@ -17,12 +17,20 @@ pub struct Facts {
     pub max_khz: BTreeMap<PeId, u64>,
     /// ARM's main identification register, from its own file or from the fields in `/proc/cpuinfo`.
     pub midr: BTreeMap<PeId, u64>,
+    /// Intel's core types, by the devices of their counters; in words of hwloc, which does not read them from
+    /// recorded machines.
+    pub core_type: BTreeMap<PeId, &'static str>,
     /// The PEs that the process may use: `Cpus_allowed_list` of `/proc/self/status`, which the kernel keeps
     /// within the cpuset.
     pub affinity: Option<CpuSet>,
     /// The memory nodes from which it may allocate: `Mems_allowed_list` of the same file.
     pub nodes: Option<BTreeSet<u32>>,
 }
+
+/// The devices of the counters of Intel's core types, which list their PEs, and hwloc's words for these types.
+/// Source: Linux, `Documentation/ABI/testing/sysfs-bus-event_source-devices` and `arch/x86/events/intel/core.c`.
+const INTEL_TYPES: [(&str, &str); 3] =
+    [("cpu_core", "IntelCore"), ("cpu_atom", "IntelAtom"), ("cpu_lowpower", "IntelLowPower")];
 
 /// Reads the facts of some PEs.
 pub fn read(root: &Path, pes: &CpuSet) -> Facts {
@@ -49,12 +57,17 @@ pub fn read(root: &Path, pes: &CpuSet) -> Facts {
             })
             .collect();
     }
+    let of_type = |(device, word)| -> Option<Vec<(PeId, &'static str)>> {
+        let listed: CpuSet = text(&format!("sys/devices/{device}/cpus"))?.trim().parse().ok()?;
+        Some(listed.intersection(pes).iter().map(|pe| (pe, word)).collect())
+    };
     let status = text("proc/self/status").unwrap_or_default();
     let nodes = allowed_list(&status, "Mems_allowed_list:");
     Facts {
         capacity: per_pe("cpu_capacity", |text| text.parse().ok()),
         max_khz,
         midr,
+        core_type: INTEL_TYPES.into_iter().filter_map(of_type).flatten().collect(),
         affinity: allowed_list(&status, "Cpus_allowed_list:"),
         // Nodes and PEs have the same notation.
         nodes: nodes.map(|nodes| nodes.iter().map(|PeId(node)| node).collect()),
@@ -148,9 +161,11 @@ pub fn votes(facts: &Facts, kinds: &[HwlocKind], pes: &CpuSet) -> Vec<Vote> {
     let or_of_kinds = |map: &BTreeMap<PeId, u64>, value: &dyn Fn(&HwlocKind) -> Option<u64>| {
         if map.is_empty() { of_kinds(value) } else { map.clone() }
     };
-    let core_type = of_kinds(&|kind| core_type_rank(kind.core_type.as_deref()?));
+    let types = facts.core_type.iter().filter_map(|(pe, word)| Some((*pe, core_type_rank(word)?)));
+    let core_type = or_of_kinds(&types.collect(), &|kind| core_type_rank(kind.core_type.as_deref()?));
     let type_words = |rank| {
-        let mut named = kinds.iter().filter_map(|kind| kind.core_type.clone());
+        let named = kinds.iter().filter_map(|kind| kind.core_type.clone());
+        let mut named = named.chain(facts.core_type.values().map(|word| (*word).to_owned()));
         named.find(|name| core_type_rank(name) == Some(rank)).unwrap_or_default()
     };
     let design: BTreeMap<PeId, u64> =
@@ -192,6 +207,24 @@ mod tests {
         let midr = midr_of_cpuinfo(cpuinfo);
         let designs: Vec<_> = midr.values().map(|&midr| arm_design(midr).unwrap().0).collect();
         assert_eq!(designs, ["Cortex-A510", "Cortex-A715"]);
+    }
+
+    #[test]
+    fn intels_core_types_are_read_from_the_devices_of_their_counters() {
+        let root = tempfile::tempdir().unwrap();
+        for (device, pes) in [("cpu_core", "0-3\n"), ("cpu_atom", "4-5\n")] {
+            let directory = root.path().join("sys/devices").join(device);
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("cpus"), pes).unwrap();
+        }
+        let pes = CpuSet::first_n(6);
+        let votes = votes(&read(root.path(), &pes), &[], &pes);
+        let classes: Vec<_> =
+            votes[0].classes.iter().map(|(pes, words)| (pes.to_string(), words.as_str())).collect();
+        assert_eq!(
+            classes,
+            [("4-5".to_owned(), "core type IntelAtom"), ("0-3".to_owned(), "core type IntelCore")]
+        );
     }
 
     #[test]

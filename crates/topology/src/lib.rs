@@ -105,8 +105,7 @@ pub fn is_of_one_kind() -> bool {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let pes = text.trim().parse().unwrap_or_default();
     let votes = kernel::votes(&kernel::read(Path::new("/"), &pes), &[], &pes);
-    // The kernel reports Intel's slow cores by this directory.
-    kinds::decide(&pes, &votes).0.len() <= 1 && !Path::new("/sys/devices/cpu_atom").exists()
+    kinds::decide(&pes, &votes).0.len() <= 1
 }
 
 /// Loads a topology; `root` holds the kernel's files, if there are any.

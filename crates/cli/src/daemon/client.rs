@@ -110,6 +110,10 @@ fn refusal(error: &str, parameters: &Value) -> String {
     let pid = &parameters["pid"];
     match (error.rsplit('.').next().unwrap_or_default(), parameters["reason"].as_str()) {
         (_, Some(reason)) => reason.to_owned(),
+        ("BadRules", _) => format!(
+            "the rules stay as they are:\n{}",
+            parameters["errors"].as_str().unwrap_or("the daemon does not tell why")
+        ),
         ("NoSuchProcess", _) => format!("there is no process {pid}, or none that you may ask about"),
         ("NotFollowed", _) => {
             format!("the daemon does not follow process {pid}: `corewise attach {pid}` has it do so")
