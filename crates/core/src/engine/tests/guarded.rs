@@ -6,7 +6,6 @@ use crate::guard::BACK;
 use crate::observe::{Observation, ProgressReading, ProgressSource, ThreadReading, Treatment};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// Binds the first thread to the first PE, and records whether the scene showed that.
 struct Steadfast(Rc<RefCell<Vec<bool>>>);
@@ -145,7 +144,7 @@ fn moves_back_and_placements_share_the_budget_of_a_step() {
     let mut engine = Engine::new(bulldozer(), Box::new(Restless), config);
     let allowed = CpuSet::first_n(2);
     let most = BINDS_PER_PE_MAX * allowed.len();
-    let unguarded = Arc::new(Treatment { policy: None, order: 0, guard: false, confined: false });
+    let unguarded = treated(Treatment { guard: false, ..Treatment::default() });
     let mut standings = [Standing::Free; THREADS];
     let (mut now, mut outcomes, mut full, mut moves) = (second(1), Vec::new(), 0, 0);
     while now < second(30) {
@@ -155,11 +154,14 @@ fn moves_back_and_placements_share_the_budget_of_a_step() {
             progress: Some(ProgressReading { work: now.0, source: ProgressSource::Simulated }),
             last_pe: Some(PeId(1)),
             standing: standings[index],
-            treatment: (index >= THREADS / 2).then(|| unguarded.clone()),
+            // The second half belongs to the treated process.
+            pid: if index < THREADS / 2 { 1 } else { id(0).tid },
             ..one.threads[0].clone()
         };
         let threads = (0..THREADS).map(reading).collect();
-        let actions = engine.step(&Observation { at: now, allowed: allowed.clone(), threads, ..one });
+        let treatments = unguarded.clone();
+        let allowed = allowed.clone();
+        let actions = engine.step(&Observation { at: now, allowed, threads, treatments, ..one });
         let changes = actions.iter().filter(|action| !action.change.gives_back()).count();
         assert!(changes <= most, "{changes} changes at {now:?}: {actions:?}");
         full += u32::from(changes == most);
