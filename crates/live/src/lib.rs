@@ -366,6 +366,7 @@ impl World for LiveWorld {
             self.machine = machine.or(self.machine.take());
             self.notes.push(note);
         }
+        let reserved = self.treated.reserved();
         self.parts.actuators.begin_look(&self.baseline);
         let facts = self.parts.discovery.threads()?;
         let processes: HashSet<u32> = facts.iter().filter(|f| !f.ended).map(|f| f.pid).collect();
@@ -395,7 +396,7 @@ impl World for LiveWorld {
         Ok(Observation {
             at: self.now(),
             allowed: CpuSet::clone(&self.baseline),
-            reserved: self.treated.reserved(),
+            reserved,
             taken: self.parts.actuators.taken(),
             threads,
             processes: self.processes(),

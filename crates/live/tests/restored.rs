@@ -151,6 +151,7 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
 
     is_urgent.set(true);
     wait(&mut world, |world| world.is_complete());
+    assert!(world.better_machine().is_some());
     assert_eq!(leader(&mut world), Some(first));
     assert_eq!(spin_count(pid), 123, "it goes on without a break");
     apply(&mut world, Change::Reset(SettingKind::SpinCount));

@@ -406,5 +406,7 @@ fn programs_take_turns_as_long_as_a_rule_permits_turns() {
         normal = if take_turns() { 0 } else { normal + 1 };
         (normal == 50).then_some(())
     });
-    assert_eq!(answer(&daemon.socket(), &[&one.to_string()])["waits"], Value::Array(Vec::new()));
+    let changed = answer(&daemon.socket(), &[&one.to_string()])["waits"].clone();
+    let has_turns = |text: &Value| text.as_str().is_some_and(|text| text.starts_with("turns"));
+    assert!(!changed.as_array().unwrap().iter().any(has_turns), "{changed}");
 }
