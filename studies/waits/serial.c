@@ -1,6 +1,7 @@
 // Rounds with a parallel and a serial part: in the serial one all threads but one wait.
 //
-//     gcc -O2 -fopenmp -o serial serial.c; ./serial [ROUNDS [PARALLEL [SERIAL]]]    iterations of a round, in all
+//     gcc -O2 -fopenmp -o serial serial.c
+//     ./serial [ROUNDS [PARALLEL [SERIAL]]]      iterations of a round, in all
 //
 // Prints the seconds that it took.
 #include <omp.h>

@@ -1,9 +1,10 @@
-/* A program with two runtime libraries, as a process of Python's has where wheels bring their own: one that it is
- * linked with, and another one in a library that it loads, in a namespace of its own. Each has a team of two. The
- * first argument is the library. Each line on its standard output tells of a region of each; it ends when its
- * standard input does.
+/* A program with two runtime libraries, as a process of Python's has where wheels bring their own: one that
+ * it is linked with, and another one in a library that it loads, in a namespace of its own. Each has a team
+ * of two. The first argument is the library. Each line on its standard output tells of a region of each; it
+ * ends when its standard input does.
  *
- *     cc -fopenmp -fPIC -shared -DLOADED two_libraries.c -o loaded.so; cc -fopenmp two_libraries.c -o two -ldl */
+ *     cc -fopenmp -fPIC -shared -DLOADED two_libraries.c -o loaded.so
+ *     cc -fopenmp two_libraries.c -o two -ldl */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>

@@ -139,8 +139,8 @@ impl Waits {
         Self { may, processes: BTreeMap::new() }
     }
 
-    /// Takes in which programs processes run now. If the waits of the last one are changed, the outcome of the
-    /// next change will say that it is gone.
+    /// Takes in which programs processes run now. If the waits of the last one are changed, the outcome of
+    /// the next change will say that it is gone.
     pub fn take_programs(&mut self, programs: &[Program]) {
         for leader in programs.iter().map(|program| program.leader) {
             if self.processes.get(&leader).is_some_and(|process| !process.is_changed()) {
@@ -232,7 +232,7 @@ impl Waits {
     }
 
     /// Returns whether the waits of a process are changed for the sake of its own quota alone.
-    pub fn is_changed_for_itself(&self, leader: ThreadId) -> bool {
+    pub fn saves_quota(&self, leader: ThreadId) -> bool {
         let process = self.processes.get(&leader);
         process.is_some_and(|process| process.is_changed() && !process.is_changed_for_others())
     }
@@ -246,6 +246,12 @@ impl Waits {
                 wanted.settings.insert((leader, setting.kind()), WantedSetting { setting, reason });
             }
         }
+    }
+
+    /// Takes out the settings that are not in force in an epoch of the guard: what only a quota asks for
+    /// stays.
+    pub fn undo_for_an_epoch(&self, wanted: &mut Placement) {
+        wanted.settings.retain(|(of, kind), _| !KINDS.contains(kind) || self.saves_quota(*of));
     }
 
     /// Forgets a process whose first thread has ended.

@@ -14,8 +14,8 @@ use std::process::Stdio;
 /// The period of a quota, in µs.
 const PERIOD: u32 = 100_000;
 
-/// A control group of version 1 or 2 in another one that may have a quota, and comes before everything else on
-/// the machine: what is in it waits for nobody else's sake.
+/// A control group of version 1 or 2 in another one that may have a quota, and comes before everything else
+/// on the machine: what is in it waits for nobody else's sake.
 struct Nested {
     outer: PathBuf,
     is_v1: bool,

@@ -77,8 +77,7 @@ impl Engine {
         self.waits.add_to(wanted);
         let are_off = self.are_waits_off();
         if are_off {
-            let stays = |leader| self.waits.is_changed_for_itself(leader);
-            wanted.settings.retain(|&(leader, kind), _| !OF_WAITS.contains(&kind) || stays(leader));
+            self.waits.undo_for_an_epoch(wanted);
         }
         let before = actions.len();
         let known = &self.intake;

@@ -3,8 +3,8 @@
 //! Problem: threads that wait for PEs must be seen within milliseconds, but reading takes time of a PE, and
 //! interrupts a thread of the program where all PEs are busy. Approach: a [`Cadence`] whose events are that
 //! the waits of one more process begin to matter. Where they have mattered for a second and nothing could be
-//! done about it, the next look may be as late as where nothing matters. The same rules hold on a real machine
-//! and in simulations. Limits: a lone program that has run for a second is looked at every 50 ms.
+//! done about it, the next look may be as late as where nothing matters. The same rules hold on a real
+//! machine and in simulations. Limits: a lone program that has run for a second is looked at every 50 ms.
 
 use super::losses::{self, UNTRIED};
 use crate::cadence::Cadence;

@@ -20,11 +20,11 @@
 //! "Empirical studies of competitive spinning for a shared-memory multiprocessor", SOSP'91).
 //!
 //! **In a quota** of a control group PE time is not free while the group is throttled: what its threads spin
-//! is lost to their own team, whoever else there is. Of `n` threads all but one may spin, and no more is lost
-//! than the time for which the quota stops them ([`in_quota`]); how much of that is spinning is not seen. With
-//! short waits it is: threads that would spin rest instead, but for the time in which others wake up, and own
-//! waits would lose that as far as the quota does not pay for all threads. Idle PEs beyond the quota are not
-//! available, so short waits lose no time there.
+//! is lost to their own team, also where nobody else runs. Of `n` threads all but one may spin, and no more
+//! is lost than the time for which the quota stops them ([`in_quota`]); how much of that is spinning is not
+//! seen. With short waits it is: threads that would spin rest instead, but for the time in which others wake
+//! up, and own waits would lose that as far as the quota does not pay for all threads. Idle PEs beyond the
+//! quota are not available, so short waits lose no time there.
 //!
 //! **Samples** ([`Samples`]) show spinning and the kernel's part as they are, in turns, too.
 //!
@@ -120,8 +120,8 @@ impl Short {
     }
 }
 
-/// The share of the time in which its quota did not stop them that threads slept, but for so long while others
-/// woke up, when they would not have waited at all.
+/// The share of the time in which its quota did not stop them that threads slept, but for so long while
+/// others woke up, when they would not have waited at all.
 fn rest(times: &ProcessTimes, wake_ups_s: f64) -> f64 {
     let ProcessTimes { run_s, wait_s, elapsed_s, stopped_s, .. } = *times;
     let wanted_s = f64::from(times.threads) * (elapsed_s - stopped_s).max(0.0);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_limit_it_too_and_are_divided_among_those_whom_they_limit() {
+    fn quotas_limit_it_too_and_are_divided_among_the_programs_in_them() {
         let of = |quota, others: &[usize], in_quota: &[usize]| {
             size(&[shared(8.0, others), shared(quota, in_quota)])
         };

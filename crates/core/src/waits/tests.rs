@@ -77,8 +77,8 @@ impl Drawn {
         self.waits.limit(|pid| if pid == LEADER.tid { may } else { Mitigations::NONE });
     }
 
-    /// Looks at a program in a quota of so many PEs, every second one of which ends a period. Half of its work
-    /// is serial, and with short waits it blocks so often in a second.
+    /// Looks at a program in a quota of so many PEs, every second one of which ends a period. Half of its
+    /// work is serial, and with short waits it blocks so often in a second.
     fn periods(&mut self, periods: usize, quota: Option<f64>, blocks_per_s: u64) -> String {
         let look = |index| {
             let is_short = self.state() == 's';
@@ -181,9 +181,9 @@ fn short_waits_that_cost_more_than_a_quota_loses_are_tried_ever_more_rarely() {
 fn the_guard_does_not_try_what_only_a_quota_asks_for() {
     let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     program.periods(10, Some(1.0), 2_000);
-    assert!(program.waits.is_changed_for_itself(LEADER) && !program.waits.is_any_changed_for_others());
+    assert!(program.waits.saves_quota(LEADER) && !program.waits.is_any_changed_for_others());
     program.looks("####");
-    assert!(!program.waits.is_changed_for_itself(LEADER) && program.waits.is_any_changed_for_others());
+    assert!(!program.waits.saves_quota(LEADER) && program.waits.is_any_changed_for_others());
 }
 
 #[test]
