@@ -10,9 +10,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Programs {
     proc: Proc,
-    /// The name that the first thread of each process had when its program was read: it changes when a
-    /// process executes another program.
-    read_as: HashMap<ThreadId, Arc<str>>,
+    /// The name that the first thread of each process had when its program was read, and the program: sources
+    /// that do not see what is executed show that by the name, but a program may also give itself another one.
+    read_as: HashMap<ThreadId, (Arc<str>, Option<Arc<str>>)>,
     news: Vec<Program>,
 }
 
@@ -24,12 +24,13 @@ impl Programs {
 
     /// Reads the program of a living process whose first thread has this name, unless that was done before.
     pub fn look(&mut self, leader: ThreadId, name: &Arc<str>) {
-        if self.read_as.get(&leader) == Some(name) {
+        if self.read_as.get(&leader).is_some_and(|(read_as, _)| read_as == name) {
             return;
         }
-        self.read_as.insert(leader, name.clone());
-        let program = self.proc.program_name(leader.tid);
-        self.news.extend(program.map(|program| Program { leader, name: program.into() }));
+        let program = self.proc.program_name(leader.tid).map(Arc::from);
+        let before = self.read_as.insert(leader, (name.clone(), program.clone())).and_then(|(_, of)| of);
+        let is_new = program.filter(|program| Some(program) != before.as_ref());
+        self.news.extend(is_new.map(|name| Program { leader, name }));
     }
 
     /// Reads the program of a process again when it is looked at next, as it has executed another one.
@@ -70,13 +71,14 @@ mod tests {
         assert!(look("sh").is_empty());
         write("python3\0train.py\0");
         assert_eq!(look("python3"), ["train.py"]);
+        assert!(look("a name of its own").is_empty(), "it is the same program");
         write("python3\0eval.py\0");
         programs.forget(7);
         let mut look = |name: &str| {
             programs.look(leader, &name.into());
             programs.take().into_iter().map(|program| program.name.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(look("python3"), ["eval.py"], "of the same interpreter");
+        assert_eq!(look("a name of its own"), ["eval.py"], "of the same interpreter");
         write("");
         assert!(look("other").is_empty(), "it has ended");
     }

@@ -27,6 +27,8 @@ impl LiveWorld {
         let others = news.renamed.iter().map(|(thread, _)| thread).chain(&news.ended).chain(&news.executed);
         let begun = news.appeared.iter().map(|thread| thread.tid);
         self.treated.forget(begun.chain(others.map(|thread| thread.tid)));
+        // Others are treated when their beginning is reported.
+        news.executed.iter().for_each(|thread| self.treat_anew(thread.tid));
     }
 
     /// Returns a thread's progress: as reported by its program, else by instructions, else by points of its

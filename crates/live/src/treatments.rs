@@ -7,7 +7,8 @@
 use crate::LiveWorld;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::{Event, EventKind, Treatment, Treatments};
-use std::collections::{BTreeSet, HashSet};
+use corewise_sys::proc::Proc;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Says how processes are treated.
@@ -30,6 +31,8 @@ pub(crate) struct Treated {
     reported: Arc<Treatments>,
     /// The processes whose threads are not read, as their waits may not be changed.
     unread: BTreeSet<u32>,
+    /// The users whose rights processes had when they were looked at last.
+    owners: HashMap<u32, u32>,
 }
 
 impl Treated {
@@ -75,9 +78,21 @@ impl Treated {
         Some(Event::Treated { pid, treatment })
     }
 
+    /// A process that has got or dropped rights, with or without executing a program, is another user's. (One
+    /// that is new may have done so since it was judged first.)
+    fn look_for_other_rights(&mut self, processes: &HashSet<u32>) {
+        let owner = |pid: &u32| Some((*pid, Proc::own().owner(*pid).ok()?));
+        let owners: HashMap<u32, u32> = processes.iter().filter_map(owner).collect();
+        let is_other = |(pid, owner): &(&u32, &u32)| self.owners.get(pid) != Some(*owner);
+        let others: Vec<u32> = owners.iter().filter(is_other).map(|(pid, _)| *pid).collect();
+        self.owners = owners;
+        self.forget(others.into_iter());
+    }
+
     /// Returns the treatments of all of these processes.
     fn all(&mut self, processes: &HashSet<u32>) -> Arc<Treatments> {
         if self.by.is_some() {
+            self.look_for_other_rights(processes);
             let treatments = processes.iter().filter_map(|&pid| Some((pid, self.of(pid)?)));
             let treatments: Treatments = treatments.collect();
             if treatments != *self.reported {

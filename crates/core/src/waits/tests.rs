@@ -311,7 +311,7 @@ fn a_spin_count_that_somebody_else_has_set_is_theirs() {
 
 #[test]
 fn what_was_found_about_the_waits_of_a_program_does_not_hold_for_the_next_one_in_its_place() {
-    let mut program = Drawn::new(BOTH, IdleWaits::Adaptable);
+    let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     program.looks("###");
     let change = Change::Set(Setting::SpinCount(SPIN_COUNT));
     program.waits.take_outcome(&Outcome { thread: LEADER, change, result: OutcomeKind::NotOurs });
