@@ -27,6 +27,7 @@ use crate::treatments::Treated;
 use crate::upgrade::Deferred;
 use crate::working::Working;
 use corewise_binding::actuators::Actuators;
+use corewise_binding::heartbeat;
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, ThreadId};
@@ -454,6 +455,8 @@ impl World for LiveWorld {
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {
         loop {
             self.woken = Some(Instant::now());
+            // It is back; on a busy machine it may never have time to sleep.
+            heartbeat::promise(Duration::ZERO);
             standard_error::flush();
             self.take_given_back();
             self.refresh()?;

@@ -60,7 +60,6 @@ impl LiveWorld {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(Self::system("ppoll")(errno)),
         }
-        heartbeat::promise(Duration::ZERO);
         // The counters' descriptor is the last one.
         let counters =
             descriptors.last().filter(|_| self.watching && self.parts.counters.wake_fd().is_some());
