@@ -23,9 +23,9 @@ pub fn set(_: &ActToken, tid: u32, policy: i32) -> Result<(), Errno> {
     set_with_priority(tid, policy, 0)
 }
 
-/// Gives those threads of a process that have one policy another. Threads come and go meanwhile. What the kernel
-/// runs in its name becomes normal again, as it inherits policies, but gets no other. An error means that some
-/// may still have the policy.
+/// Gives those threads of a process that have one policy another. Threads come and go meanwhile. What the
+/// kernel runs in its name becomes normal again, as it inherits policies, but gets no other. An error means
+/// that some may still have the policy.
 pub fn change(token: &ActToken, process: Task, from: i32, to: i32) -> io::Result<()> {
     if Task::of(process.id)? != Some(process) {
         return Ok(());

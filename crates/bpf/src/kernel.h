@@ -41,8 +41,8 @@ enum {
 };
 
 /*
- * Flags of what the kernel runs, by itself or in the name of a process: its own threads, workers and pollers of
- * io_uring, those of vhost and KVM. Mirrored by `KERNELS` of corewise_sys::proc.
+ * Flags of what the kernel runs, by itself or in the name of a process: its own threads, workers and pollers
+ * of io_uring, those of vhost and KVM. Mirrored by `KERNELS` of corewise_sys::proc.
  */
 #define KERNELS (0x00200000 | 0x00000010 | 0x00004000)
 

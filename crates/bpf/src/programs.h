@@ -42,7 +42,7 @@ struct {
 	__type(value, struct places);
 } programs SEC(".maps");
 
-/* Nobody else takes the place before the thread has entered it: it counts as one of its threads until then. */
+/* No other takes it before the thread has entered it: until then it counts as one of its threads. */
 static __always_inline bool take_place(__u32 index, bool shared)
 {
 	struct app *app = app_of(index);

@@ -2,9 +2,9 @@
 //!
 //! Problem: a script that starts a single-threaded program and a parallel one is not one program with the
 //! threads of both: policies ask how parallel each of them is. Two runs of one program that a shell starts at
-//! once have no more to do with each other than any two programs. But the ranks of one `mpirun` and the workers
-//! of one pool belong together, and most processes live too briefly to be an application each: a build
-//! executes ten thousand compilers.
+//! once have no more to do with each other than any two programs. But the ranks of one `mpirun` and the
+//! workers of one pool belong together, and most processes live too briefly to be an application each: a
+//! build executes ten thousand compilers.
 //!
 //! Approach: an application is *a program that is executed*, with what it does by forks. Who has started it
 //! says how many there are, as launchers start parts of one program, and shells and job runners whatever
@@ -15,8 +15,8 @@
 //! - Programs of one name and one executable that any other program starts are one.
 //! - A program that continues the one that has started it belongs to that one: of the same name, as `env` and
 //!   `mpirun` are called by what they start, or code without a name for the same interpreter, as workers of
-//!   Python's pools are. Of a shell or a job runner only the same program is (`make` executes `make`): who reads
-//!   `/proc` cannot see whether a process like its parent has executed anything.
+//!   Python's pools are. Of a shell or a job runner only the same program is (`make` executes `make`): who
+//!   reads `/proc` cannot see whether a process like its parent has executed anything.
 //!
 //! Who has started a program is its parent process, whatever the process itself ran before: a program that
 //! sets something and then executes another one in its own place is no launcher. Processes that have executed
@@ -185,8 +185,8 @@ impl Applications {
         self.extent != Extent::Command
     }
 
-    /// Returns the application of a process after it has executed a program. It was one of `before`; `starter`
-    /// is the application of its parent.
+    /// Returns the application of a process after it has executed a program. It was one of `before`;
+    /// `starter` is the application of its parent.
     pub fn executed(
         &mut self,
         proc: &Proc,
@@ -256,7 +256,8 @@ impl Applications {
         app
     }
 
-    /// Returns which of these a program in this unit continues that the first one or the second one has started.
+    /// Returns which of these a program in this unit continues that the first one or the second one has
+    /// started.
     fn continued(&mut self, unit: Option<&Service>, apps: [AppId; 2], image: &Image) -> Option<AppId> {
         for app in apps {
             let every = self.extent == Extent::Process;
@@ -417,8 +418,8 @@ impl Applications {
         (self.refused > 0).then(|| {
             format!(
                 "{} times a program was counted with another of its name, or with the one that executed it: \
-                 there are at most {APPLICATIONS_MAX} applications at once, and a user has at most as many as \
-                 are left for others",
+                 there are at most {APPLICATIONS_MAX} applications at once, and a user has at most as many \
+                 as are left for others",
                 self.refused
             )
         })

@@ -4,8 +4,9 @@
 //! its command line is read and its application found ([`Applications`]). The first entry of an application
 //! stays its main one; the threads of all others are counted there from then on, and these others go back to
 //! the kernel when their threads have ended. A program whose application follows from its path needs no entry
-//! the next time: that holds unless its name depends on its arguments. Of those that a shell starts, the kernel
-//! takes an application in which nobody is; if there is none, the program gets an entry, and may be one more.
+//! the next time: that holds unless its name depends on its arguments. Of those that a shell starts, the
+//! kernel takes an application in which nobody is; if there is none, the program gets an entry, and may be
+//! one more.
 
 use super::applications::{Applications, ExecutedProgram, image_of};
 use super::apps::{APPS_MAX, Apps, General, PATH_BYTES, RawApp, RawGeneral};
@@ -197,8 +198,8 @@ impl Entries {
         }
     }
 
-    /// Lets the kernel count a program in the main entry of an application whenever it is executed and, unless
-    /// that is `shared`, nobody is there.
+    /// Lets the kernel count a program in the main entry of an application whenever it is executed and,
+    /// unless that is `shared`, nobody is there.
     fn list(&mut self, program: RawProgram, (executor, app): (AppId, AppId), shared: bool) {
         let Some(by) = self.counted.get(&executor) else { return };
         let program = RawProgram { executor: by.main, ..program };
@@ -462,7 +463,8 @@ impl Entries {
         let programs_lost = general.programs_lost + self.programs_lost;
         if programs_lost > 0 {
             notes.push(format!(
-                "{programs_lost} times a program was counted with the one that executed it: too many ran at once"
+                "{programs_lost} times a program was counted with the one that executed it: too many ran at \
+                 once"
             ));
         }
         notes

@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub struct Programs {
     proc: Proc,
     /// The name that the first thread of each process had when its program was read, and the program: sources
-    /// that do not see what is executed show that by the name, but a program may also give itself another one.
+    /// that do not see what is executed show that by the name, but a program may also give itself another
+    /// one.
     read_as: HashMap<ThreadId, (Arc<str>, Option<Arc<str>>)>,
     news: Vec<Program>,
 }

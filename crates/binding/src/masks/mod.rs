@@ -5,8 +5,9 @@
 //! corewise gave to another thread was inherited from that thread. Any other mask is the thread's own wish
 //! and stays. The kernel changes the masks of a cpuset one after the other, so an unexpected mask counts only
 //! if it is still there at the next observation, and only in observations during which corewise's own mask
-//! stayed the same: a cpuset that shrinks and grows time and again shows the same mask time and again. PEs that
-//! are offline now, and come back, are part of what a user permits, though the kernel does not show them.
+//! stayed the same: a cpuset that shrinks and grows time and again shows the same mask time and again. PEs
+//! that are offline now, and come back, are part of what a user permits, though the kernel does not show
+//! them.
 //!
 //! What a bound thread starts inherits its mask, and programs size themselves by it for good. So a thread
 //! that has inherited a mask gets its own back as soon as it is seen: with BPF before it can look at its

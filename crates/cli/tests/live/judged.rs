@@ -1,4 +1,5 @@
-//! By which facts programs are judged: their own, whatever ran before in their place, and as long as they live.
+//! By which facts programs are judged: their own, whatever ran before in their place, and as long as they
+//! live.
 
 use crate::common::{Running, corewise, wait_for};
 use crate::daemon::{Daemon, answer};

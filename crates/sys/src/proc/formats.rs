@@ -5,8 +5,8 @@ use std::collections::HashMap;
 /// `PF_EXITING` of the kernel's `sched.h`, a flag of ending tasks.
 pub const EXITING: u32 = 0x4;
 /// Flags of the kernel's `sched.h` of what it runs, by itself or in the name of a process: `PF_KTHREAD`,
-/// `PF_IO_WORKER` (workers and pollers of io_uring, since Linux 5.12), `PF_USER_WORKER` (those of vhost and KVM,
-/// since 6.4; before 5.18 the bit marked who loads modules).
+/// `PF_IO_WORKER` (workers and pollers of io_uring, since Linux 5.12), `PF_USER_WORKER` (those of vhost and
+/// KVM, since 6.4; before 5.18 the bit marked who loads modules).
 pub const KERNELS: u32 = 0x0020_0000 | 0x10 | 0x4000;
 
 /// The used fields of `stat` (proc_pid_stat(5)), of a process or of one thread.
@@ -61,8 +61,8 @@ impl Stat {
         })
     }
 
-    /// Returns whether the kernel runs it: a thread of its own, or one in the name of a process, which shows it
-    /// among its threads.
+    /// Returns whether the kernel runs it: a thread of its own, or one in the name of a process, which shows
+    /// it among its threads.
     pub fn is_kernel_thread(&self) -> bool {
         self.flags & KERNELS != 0
     }

@@ -1,10 +1,10 @@
 //! Processes whose first thread has ended.
 //!
-//! Problem: `main` may end its thread alone (pthread_exit(3)), or a runtime may. The process lives as long as one
-//! of its threads does, but `/proc/PID` shows its first thread: a zombie, without executable, arguments, memory,
-//! mappings and root. Approach: its other threads have all that in common, and the kernel has a folder of
-//! each, also where it lists none (`/proc/TID`). Who asks for something of a process reads it there. Limits:
-//! the first thread's mask and times stay as they were at its end.
+//! Problem: `main` may end its thread alone (pthread_exit(3)), or a runtime may. The process lives as long as
+//! one of its threads does, but `/proc/PID` shows its first thread: a zombie, without executable, arguments,
+//! memory, mappings and root. Approach: its other threads have all that in common, and the kernel has a
+//! folder of each, also where it lists none (`/proc/TID`). Who asks for something of a process reads it
+//! there. Limits: the first thread's mask and times stay as they were at its end.
 
 use super::{Proc, ProcError, Stat};
 use std::io;
@@ -20,8 +20,8 @@ impl Proc {
         others.into_iter().find(|tid| *tid != pid && lives(*tid)).unwrap_or(pid)
     }
 
-    /// Returns the `stat` of a process: that of its first thread, but with the state of a living one. `None` if
-    /// there is no such process.
+    /// Returns the `stat` of a process: that of its first thread, but with the state of a living one. `None`
+    /// if there is no such process.
     pub fn process(&self, pid: u32) -> Result<Option<Stat>, ProcError> {
         let Some(first) = self.task(pid)? else { return Ok(None) };
         let shown = if first.is_zombie() { self.shown_by(pid) } else { pid };
