@@ -142,7 +142,7 @@ fn serve(mut watch: Watch, socket: OwnedFd, journal: &Journal) -> io::Result<()>
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     helper::take_name(c"guardian");
     // Whatever corewise runs out of, its guardian has: limits are each process's own.
-    raise_limits();
+    let _raised = raise_limits();
     Proc::own().outlast_others();
     // It sleeps until it is needed, and must then run at once.
     let _first = sched_policy::run_first();

@@ -48,8 +48,16 @@ pub fn recover_in(parent: &Path) -> Vec<String> {
 }
 
 fn recover_from(directory: &Directory) -> Vec<String> {
-    let entries = std::fs::read_dir(directory.path()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| Name::parse(entry.file_name().to_str()?));
+    let entries = match std::fs::read_dir(directory.path()) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let path = directory.path().display();
+            return vec![format!(
+                "what earlier runs have left changed is not restored: cannot read {path}: {error}"
+            )];
+        }
+    };
+    let names = entries.flatten().filter_map(|entry| Name::parse(entry.file_name().to_str()?));
     names.filter_map(|name| recovered(directory, &name)).collect()
 }
 

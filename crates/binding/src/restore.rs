@@ -147,7 +147,7 @@ pub fn restore_threads(
     followed: Option<&mut Followed>,
     within: Duration,
 ) -> Remains {
-    raise_limits();
+    let _raised = raise_limits();
     let _first = sched_policy::run_first();
     // Threads that the kernel cannot list are found by their parents, which is the second search in any case.
     let first = followed.map(|followed| restore_members(ledger, token, followed, within)).unwrap_or_default();
@@ -184,7 +184,7 @@ fn restore_members(
 
 /// Restores what stands in the memory of programs. Call it last: a program can delay it for ever.
 pub fn restore_words(ledger: &Ledger, memories: &Memories, within: Duration) -> Remains {
-    raise_limits();
+    let _raised = raise_limits();
     let _first = sched_policy::run_first();
     if ledger.is_settled() || ledger.words().is_empty() {
         return Remains::default();
@@ -198,11 +198,12 @@ pub fn restore_words(ledger: &Ledger, memories: &Memories, within: Duration) -> 
 
 /// Repeats a pass until passes find nothing to restore, and no restored thread is in the middle of something.
 fn until_quiet(within: Duration, mut pass: impl FnMut() -> io::Result<(bool, Seen)>) -> Remains {
-    let (started, mut quiet) = (Instant::now(), 0);
+    let (started, raised, mut quiet) = (Instant::now(), raise_limits(), 0);
     loop {
         let (is_halfway, seen) = match pass() {
             Ok(result) => result,
             Err(error) if is_shortage(&error) => {
+                raised.renew();
                 (false, Seen { unseen: Some(error.to_string()), ..Seen::default() })
             }
             Err(error) => return Remains { unseen: Some(error.to_string()), ..Remains::default() },

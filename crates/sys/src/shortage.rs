@@ -11,8 +11,13 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 
-/// How many descriptors restoring takes at a time, generously: most processes may have 1,024.
-const DESCRIPTORS: u64 = 1024;
+/// The limits, and what restoring wants of each: as many descriptors as most processes may have, and all
+/// memory.
+const WANTED: [(Resource, u64); 3] = [
+    (Resource::RLIMIT_NOFILE, 1024),
+    (Resource::RLIMIT_AS, nix::libc::RLIM_INFINITY),
+    (Resource::RLIMIT_DATA, nix::libc::RLIM_INFINITY),
+];
 
 /// Returns whether a call failed because this process, or the machine, is short of descriptors or memory.
 pub fn is_shortage(error: &io::Error) -> bool {
@@ -32,18 +37,37 @@ pub fn unless_short<T>(result: Result<T, impl Into<io::Error>>) -> io::Result<Op
     }
 }
 
-/// Raises the limits of this process on descriptors and memory as far as that is permitted. What it starts
-/// inherits them.
-pub fn raise_limits() {
-    for (resource, least) in [
-        (Resource::RLIMIT_NOFILE, DESCRIPTORS),
-        (Resource::RLIMIT_AS, u64::MAX),
-        (Resource::RLIMIT_DATA, u64::MAX),
-    ] {
-        let Ok((_, hard)) = getrlimit(resource) else { continue };
-        let most = hard.max(least);
-        // Only root may raise a hard limit.
-        let _ = setrlimit(resource, most, most).or_else(|_| setrlimit(resource, hard, hard));
+/// The limits of this process on descriptors and memory, raised as far as that is permitted. Dropped, they
+/// are as before: what this process starts is to have what it was started with.
+#[must_use]
+#[derive(Debug)]
+pub struct Raised(Vec<(Resource, u64, u64)>);
+
+/// Raises the limits until the result is dropped.
+pub fn raise_limits() -> Raised {
+    let before = |resource| getrlimit(resource).ok().map(|(soft, hard)| (resource, soft, hard));
+    let raised = Raised(WANTED.into_iter().filter_map(|(resource, _)| before(resource)).collect());
+    raised.renew();
+    raised
+}
+
+impl Raised {
+    /// Raises them again, as somebody may have lowered them meanwhile.
+    pub fn renew(&self) {
+        for (resource, least) in WANTED {
+            let Ok((_, hard)) = getrlimit(resource) else { continue };
+            let most = hard.max(least);
+            // Only root may raise a hard limit.
+            let _ = setrlimit(resource, most, most).or_else(|_| setrlimit(resource, hard, hard));
+        }
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        for (resource, soft, hard) in self.0.drain(..) {
+            let _ = setrlimit(resource, soft, hard);
+        }
     }
 }
 
@@ -62,5 +86,18 @@ mod tests {
         let gone = std::fs::read(Path::new("/proc/4000000000/stat"));
         assert!(matches!(unless_short(gone), Ok(None)));
         assert!(matches!(unless_short(Proc::own().task(std::process::id())), Ok(Some(Some(_)))));
+    }
+
+    #[test]
+    fn limits_are_raised_for_a_while() {
+        let all = || {
+            [Resource::RLIMIT_NOFILE, Resource::RLIMIT_AS, Resource::RLIMIT_DATA]
+                .map(|resource| getrlimit(resource).unwrap())
+        };
+        let before = all();
+        let raised = raise_limits();
+        assert!(all().iter().all(|(soft, hard)| soft == hard));
+        drop(raised);
+        assert_eq!(all(), before);
     }
 }

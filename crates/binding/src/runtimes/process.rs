@@ -4,6 +4,7 @@ use super::openmpi;
 use super::schedule::Schedule;
 use super::variable::Variable;
 use crate::changes::Changes;
+use crate::word::WriteError;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::{IdleWait, IdleWaits};
 use corewise_core::plan::OutcomeKind;
@@ -115,7 +116,8 @@ impl Process {
                 Some(turns) => variable.write_recorded(runtime.value(turns), changes),
                 None => variable.give_back(),
             };
-            let is_ours = written.is_ok();
+            // A copy that could not be reached this time is tried again.
+            let is_ours = !matches!(written, Err(WriteError::Gone | WriteError::NotOurs));
             answer = written.err().map_or_else(|| answer.clone(), OutcomeKind::from);
             is_ours
         });

@@ -3,6 +3,7 @@ use super::super::guardian::Guardian;
 use super::super::ledger::Entry;
 use super::super::ledger::Ledger;
 use super::super::mask;
+use super::super::restore::tests::alone;
 use super::super::restore::{make_all_normal, restore};
 use super::super::word::Memories;
 use super::*;
@@ -147,6 +148,8 @@ fn family(run: Task) -> (Sleeper, [u32; 3]) {
 #[test]
 fn by_the_journal_all_threads_are_made_normal_again_also_daemons() {
     needs!(Root);
+    // Another restoration would find them, too: their run is the same.
+    let _alone = alone();
     let run = Task { id: u32::MAX / 2, start: corewise_sys::task::now() };
     let (sleeper, all) = family(run);
     let policies = || all.map(|tid| sched_policy::of(tid).unwrap());
@@ -182,6 +185,8 @@ fn by_the_journal_all_threads_are_made_normal_again_also_daemons() {
 #[test]
 fn an_inherited_policy_is_undone_when_its_process_is_met_whatever_the_parent_is() {
     needs!(Root);
+    // Another restoration would find them, too: their run is the same.
+    let _alone = alone();
     let run = Task { id: u32::MAX / 2, start: corewise_sys::task::now() };
     let (sleeper, [.., daemon]) = family(run);
     let start = Task::of(daemon).unwrap().unwrap().start;
