@@ -276,10 +276,13 @@ static KINDS: [Kind; 42] = [
     kind("no descriptors for both, end", |round| {
         no_descriptors(round, &["run", "guardian"]);
         round.end();
+        round.next_start();
     }),
     kind("no descriptors for both, kill", |round| {
         no_descriptors(round, &["run", "guardian"]);
         signal(round, "run", SIGKILL);
+        // They may lack the right to raise their limits.
+        round.next_start();
     }),
     kind("no memory, end", |round| {
         no_memory(round, &["run"]);
