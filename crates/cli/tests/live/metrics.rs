@@ -86,7 +86,9 @@ fn a_running_daemon_is_scraped_over_http_and_by_file_despite_slow_clients() {
     drop(silent);
 
     // The file follows, with the older format's names of counters.
-    wait_for(|| std::fs::read_to_string(&file).ok()?.contains(watched).then_some(()));
+    let of_rule = watched.rsplit_once('{').unwrap().1;
+    // There each sample names the daemon's socket, too.
+    wait_for(|| std::fs::read_to_string(&file).ok()?.contains(of_rule).then_some(()));
     assert!(std::fs::read_to_string(&file).unwrap().contains("# TYPE corewise_changes_total counter\n"));
     kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).unwrap();
     said.extend(lines);
