@@ -106,6 +106,7 @@ impl Run {
             counters: Some(CounterReading::Sample(sample)),
             progress: None,
             hints: Hints::default(),
+            sizing: corewise_core::observe::Sizing::Fixed,
             ended,
         }
     }
