@@ -161,6 +161,7 @@ fn what_takes_the_place_of_a_program_that_starts_others_is_placed() {
         let (facts, allowed) = (facts_of(tid, pid), Arc::new(own.clone()));
         let look = |actuator: &mut Masks| {
             actuator.begin_look(&allowed);
+            actuator.observed = task::now() + 1;
             actuator.standing(&facts).0
         };
         // It has children that it has waited for.
