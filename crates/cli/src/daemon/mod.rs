@@ -160,6 +160,7 @@ impl Daemon {
     pub fn take(&mut self, input: &Input, actions: &[Action], engine: &Engine) {
         self.known.top.take(input, actions, engine);
         self.log_pes(input);
+        self.known.treatments.borrow_mut().take_machine(engine.topology());
         self.tally.take(input, engine);
         self.known.events.take(input.outcomes(), &self.known.top);
         self.tell_events();

@@ -112,6 +112,14 @@ impl Treatments {
         Ok(count)
     }
 
+    /// Takes in the machine: it may have PEs by now that a rule names and that were offline at the start.
+    pub fn take_machine(&mut self, machine: &Topology) {
+        if self.machine.pes != machine.pes {
+            self.machine = machine.clone();
+            self.found.clear();
+        }
+    }
+
     /// Looks at what others decide for the whole machine.
     fn look_at(&mut self, root: &Path) {
         self.looked = Instant::now();
@@ -264,6 +272,14 @@ mod tests {
         let (_directory, mut treatments) = by("");
         assert_eq!(own(&mut treatments), Treatment::default());
         assert_eq!(Shared(Rc::new(RefCell::new(treatments))).treatment(std::process::id()), None);
+    }
+
+    #[test]
+    fn a_rule_that_names_pes_holds_on_those_that_came_online_after_the_start() {
+        let (_directory, mut treatments) = by("[[rule]]\nname = 'a'\nmatch.user = '*'\npes = '4'\n");
+        assert_eq!(own(&mut treatments).pes, None, "there is no such PE");
+        treatments.take_machine(&Topology::synthetic("core:5 pu:1").unwrap());
+        assert_eq!(own(&mut treatments).pes, Some("4".parse().unwrap()));
     }
 
     #[test]
