@@ -20,8 +20,8 @@ pub fn seen(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
     if common.is_empty() { cpuset.clone() } else { common }
 }
 
-/// Returns whether the kernel shows a mask so under this cpuset, which holds no PE that is offline. A thread that
-/// sleeps on PEs that went offline has no PE until it wakes up, and then those of its cpuset.
+/// Returns whether the kernel shows a mask so under this cpuset, which holds no PE that is offline. A thread
+/// that sleeps on PEs that went offline has no PE until it wakes up, and then those of its cpuset.
 pub fn is_seen_as(mask: &CpuSet, cpuset: &CpuSet, shown: &CpuSet) -> bool {
     seen(mask, cpuset) == *shown || (shown.is_empty() && !mask.intersects(cpuset))
 }

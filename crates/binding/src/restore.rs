@@ -23,11 +23,10 @@
 //! thread may be restored while it is creating another, which already has the narrow mask and is not visible
 //! yet: passes count only if the thread has run since the last one that did ([`is_halfway`]). When a
 //! cpuset shrinks, the kernel overrides a mask but remembers it for the time when the cpuset grows again: the
-//! overridden form of our mask counts as our mask ([`mask::seen`]); so does that of a thread that sleeps on PEs
-//! that went offline, which is empty. The kernel changes one thread after the
-//! other, so a mask that is neither ours nor the thread's own is checked again for a moment. The restoring
-//! thread is real-time if permitted ([`sched_policy::run_first`]); otherwise the threads that it is looking
-//! for may delay it.
+//! overridden form of our mask counts as our mask ([`mask::seen`]); so does that of a thread that sleeps on
+//! PEs that went offline, which is empty. The kernel changes one thread after the other, so a mask that is
+//! neither ours nor the thread's own is checked again for a moment. The restoring thread is real-time if
+//! permitted ([`sched_policy::run_first`]); otherwise the threads that it is looking for may delay it.
 //!
 //! Limits: where a cpuset has shrunk to a mask of ours, restored threads look like unrestored ones, so after
 //! many passes a chain of processes is assumed to have been caught. A thread that pins itself to exactly the

@@ -8,7 +8,8 @@ use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Options that another command has, or that people expect, and what does it: the command, the option, the remedy.
+/// Options that another command has, or that people expect, and what does it: the command, the option, the
+/// remedy.
 const ELSEWHERE: [(&str, &str, &str); 3] = [
     ("run", "--html", "the page of a run is a report: --report FILE"),
     ("characterize", "--html", "the page of a run is a report: --report FILE"),

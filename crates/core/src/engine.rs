@@ -464,8 +464,8 @@ impl Engine {
         self.present.judge(subject, now, self.config.min_residence);
     }
 
-    /// Asks the policy what it wants, if there is a PE: before the first observation none is known, and a scene
-    /// without PEs has no right answer.
+    /// Asks the policy what it wants, if there is a PE: before the first observation none is known, and a
+    /// scene without PEs has no right answer.
     fn ask(&mut self, cause: Cause<'_>) {
         if self.intake.allowed.is_empty() {
             return drop_invalid(&mut self.intended, &self.intake);

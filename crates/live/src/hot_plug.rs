@@ -1,9 +1,9 @@
 //! PEs that come online while corewise runs.
 //!
-//! Problem: the machine model describes the PEs that were online when it was made; one that is switched on later
-//! would never be used. (One that goes offline and comes back is known.) Approach: as soon as corewise itself
-//! may use a PE that is not in the model, the machine is read anew. Limits: clock samples of the whole machine
-//! do not cover such a PE, and a machine profile that lacks it stays in use.
+//! Problem: the machine model describes the PEs that were online when it was made; one that is switched on
+//! later would never be used. (One that goes offline and comes back is known.) Approach: as soon as corewise
+//! itself may use a PE that is not in the model, the machine is read anew. Limits: clock samples of the whole
+//! machine do not cover such a PE, and a machine profile that lacks it stays in use.
 
 use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::MachineModel;

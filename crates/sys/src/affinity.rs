@@ -1,8 +1,8 @@
 //! Affinity masks of threads, for any number of PEs. (The sets of libc, nix and rustix end at 1,024.) The
 //! mask of any thread can be read; here only the caller can change its own.
 //!
-//! The kernel shows a mask without the PEs that are offline now, and keeps it: a mask that is read must not be
-//! taken for all that the thread may use ([`with_offline`]), and may be empty.
+//! The kernel shows a mask without the PEs that are offline now, and keeps it: a mask that is read must not
+//! be taken for all that the thread may use ([`with_offline`]), and may be empty.
 
 use crate::proc::Proc;
 use corewise_core::cpuset::CpuSet;
@@ -37,8 +37,8 @@ pub fn get(tid: u32) -> Result<CpuSet, Errno> {
     }
 }
 
-/// Returns the PEs that a thread may use now or once they are online; `now` are those that [`get`] has returned.
-/// The kernel shows them in `/proc`.
+/// Returns the PEs that a thread may use now or once they are online; `now` are those that [`get`] has
+/// returned. The kernel shows them in `/proc`.
 pub fn with_offline(tid: u32, now: &CpuSet) -> CpuSet {
     let status = Proc::own().status(tid).ok().flatten();
     let all = status.and_then(|status| status.field("Cpus_allowed_list")?.parse::<CpuSet>().ok());

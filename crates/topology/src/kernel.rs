@@ -27,8 +27,9 @@ pub struct Facts {
     pub nodes: Option<BTreeSet<u32>>,
 }
 
-/// The devices of the counters of Intel's core types, which list their PEs, and hwloc's words for these types.
-/// Source: Linux, `Documentation/ABI/testing/sysfs-bus-event_source-devices` and `arch/x86/events/intel/core.c`.
+/// The devices of the counters of Intel's core types, which list their PEs, and hwloc's words for these
+/// types. Source: Linux, `Documentation/ABI/testing/sysfs-bus-event_source-devices` and
+/// `arch/x86/events/intel/core.c`.
 const INTEL_TYPES: [(&str, &str); 3] =
     [("cpu_core", "IntelCore"), ("cpu_atom", "IntelAtom"), ("cpu_lowpower", "IntelLowPower")];
 

@@ -1,20 +1,20 @@
-//! The attendant: a small process that stops the commands while corewise is stopped, and sees when time stands
-//! still.
+//! The attendant: a small process that stops the commands while corewise is stopped, and sees when time
+//! stands still.
 //!
 //! Problem: Ctrl-Z stops corewise and not the commands, each of which leads a group of its own; they run on
 //! unattended, and the time until corewise goes on counts as theirs. Nobody can handle `SIGSTOP`. When the
-//! whole machine or the container is suspended, nobody runs, and the clock goes on. Approach: a process beside
-//! corewise naps, and looks. If corewise is stopped, it stops all descendants of corewise until corewise goes
-//! on. If it has slept for much longer than it wanted, and has not waited for a PE meanwhile, it was frozen,
-//! and so were the commands; the clock that it looks at goes on during a suspend. corewise asks it after each
-//! run, and [repeats](corewise_core::comparison) a run in which time stood still.
+//! whole machine or the container is suspended, nobody runs, and the clock goes on. Approach: a process
+//! beside corewise naps, and looks. If corewise is stopped, it stops all descendants of corewise until
+//! corewise goes on. If it has slept for much longer than it wanted, and has not waited for a PE meanwhile,
+//! it was frozen, and so were the commands; the clock that it looks at goes on during a suspend. corewise
+//! asks it after each run, and [repeats](corewise_core::comparison) a run in which time stood still.
 //!
 //! It is in a process group of its own, so that Ctrl-Z does not stop it, and ends with corewise. If corewise
 //! is killed while it is stopped, the commands go on, as they do otherwise.
 //!
-//! Source: ours; `schedstat` in the kernel's documentation. Limits: the commands stop up to [`NAP`] later than
-//! corewise. A command that somebody else stops alone is not seen. A descendant that another user owns is not
-//! stopped.
+//! Source: ours; `schedstat` in the kernel's documentation. Limits: the commands stop up to [`NAP`] later
+//! than corewise. A command that somebody else stops alone is not seen. A descendant that another user owns
+//! is not stopped.
 
 use corewise_sys::clock::boot_time;
 use corewise_sys::helper;

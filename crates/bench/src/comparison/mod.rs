@@ -3,8 +3,9 @@
 //!
 //! `corewise_core::comparison` decides what is run in which order and what the figures mean. This module
 //! disturbs the runs as little as possible: one process, without threads, sleeps until a child ends, and
-//! neither prints nor polls in the meantime; beside it an [`attendant`] looks ten times a second. Each command leads a process group of its own, its orphans
-//! become children of corewise, and a run is over when no child is left.
+//! neither prints nor polls in the meantime; beside it an [`attendant`] looks ten times a second. Each
+//! command leads a process group of its own, its orphans become children of corewise, and a run is over when
+//! no child is left.
 
 mod attendant;
 mod energy;

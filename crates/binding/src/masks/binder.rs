@@ -84,8 +84,8 @@ impl Binder {
         &self.ledger
     }
 
-    /// Returns the mask to restore for a thread that has a mask that corewise handed out. The kernel shows none for
-    /// one that sleeps on PEs that went offline.
+    /// Returns the mask to restore for a thread that has a mask that corewise handed out. The kernel shows
+    /// none for one that sleeps on PEs that went offline.
     pub fn original_of(&self, mask: &CpuSet) -> Option<&CpuSet> {
         let offline = || self.ledger.handed_out().find(|(ours, _)| !ours.intersects(&self.cpuset));
         let asleep = || offline().filter(|_| mask.is_empty()).map(|(_, original)| original);

@@ -254,8 +254,8 @@ impl Calibrate {
     }
 }
 
-/// Returns where a profile goes instead of the default place: beside it, if the profile that is there holds what
-/// the new one lacks.
+/// Returns where a profile goes instead of the default place: beside it, if the profile that is there holds
+/// what the new one lacks.
 fn place(default: PathBuf, new: &MachineProfile) -> PathBuf {
     let there = input::read_text(&default, input::DOCUMENT_MAX).ok().and_then(|text| parse(&text).ok());
     let Some(lack) = there.and_then(|old| lack(&old, new)) else { return default };

@@ -189,8 +189,8 @@ impl Daemon {
         }
     }
 
-    /// Returns the metrics for a file. The collector joins the files of several daemons, so their samples differ in
-    /// the label `socket`.
+    /// Returns the metrics for a file. The collector joins the files of several daemons, so their samples
+    /// differ in the label `socket`.
     fn metrics(&self) -> String {
         let answers = answers(&self.socket, &self.budget, self.http.as_ref());
         let socket = self.socket.path().to_string_lossy();

@@ -22,8 +22,8 @@ pub trait Executor {
 pub enum Made {
     /// The run.
     Run(Run),
-    /// A run that says nothing about the variant: for so long time stood still meanwhile, as the comparison was
-    /// stopped or the machine suspended.
+    /// A run that says nothing about the variant: for so long time stood still meanwhile, as the comparison
+    /// was stopped or the machine suspended.
     StoodStill(Duration),
     /// The user interrupted.
     Interrupted,

@@ -11,8 +11,8 @@
 //! alike, the logarithms are symmetric about the truth, which is all that the interval requires
 //! ([`crate::stats::symmetric_centre`]). The control's ratio shows what this machine measures, now, for two
 //! identical things: its noise floor. A variant is called faster or slower if its interval excludes 1. The
-//! number of runs is fixed in advance, by number or by time, never by results. A run in which time stood still
-//! (the comparison was stopped, the machine suspended) is made again.
+//! number of runs is fixed in advance, by number or by time, never by results. A run in which time stood
+//! still (the comparison was stopped, the machine suspended) is made again.
 //!
 //! Times are compared twice. The ratio of *typical* runs ignores the size of outliers, and so finds small
 //! effects in noise. But a program that is delayed for long in some of its runs loses by these alone, and no
