@@ -223,7 +223,7 @@ impl Watch {
         let pid = self.corewise.id;
         self.heartbeat.take();
         if (why, self.if_hung) == (Still::Hung, IfHung::End) {
-            // Before anything is restored: what is killed changes nothing more, even where it ends only later.
+            // First of all: what is killed changes nothing more, even where it ends only later.
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
         }
         let remains = match self.restore() {

@@ -190,8 +190,7 @@ impl Looks {
 
     /// Where the thread waits in the kernel, as far as that is known.
     pub fn place(&self) -> Option<String> {
-        let place = std::fs::read_to_string(format!("/proc/{}/wchan", self.tid)).ok()?;
-        (place.len() > 1).then_some(place)
+        Proc::own().waits_in(self.tid)
     }
 }
 
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_neither_runs_nor_keeps_its_promise_hangs() {
+    fn a_thread_that_neither_runs_nor_keeps_its_promise_hangs() {
         let hangs = verdicts(&[(true, 'D', 7); 6]);
         assert_eq!(hangs, [None, None, None, None, None, Some(Still::Hung)], "the first look has no other");
         assert_eq!(verdicts(&[(false, 'S', 7); 9]), [None; 9], "it may sleep as long as it has promised");
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_or_waits_for_a_pe_is_alive_however_late() {
+    fn a_thread_that_runs_or_waits_for_a_pe_is_alive_however_late() {
         let runs: Vec<_> = (0..20).map(|look| (true, 'S', look)).collect();
         assert_eq!(verdicts(&runs), [None; 20]);
         assert_eq!(verdicts(&[(true, 'R', 7); 20]), [None; 20], "a busy machine gives it no PE");

@@ -11,9 +11,10 @@
 //! Nothing waits from the moment at which signals are taken over ([`crate::signals`]) until they have their
 //! effect again: then a signal ends a write that waits, and what is said arrives however slow the reader is.
 //!
-//! Limits: a file is written as ever, as only a disk or a server that hangs delays that. Between asking a pipe
+//! Limits: a file is written as ever: only a disk or a server that hangs delays that. Between asking a pipe
 //! and writing to it, another writer may fill it.
 
+use crate::proc::Proc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
 use nix::sys::stat::{SFlag, fstat};
@@ -181,7 +182,7 @@ fn write_at_once(bytes: &[u8]) -> io::Result<usize> {
 /// Opens what standard error is as a file of our own that never waits.
 fn own_file() -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    File::options().write(true).custom_flags(flags).open("/proc/self/fd/2")
+    File::options().write(true).custom_flags(flags).open(Proc::own().own_file(2))
 }
 
 #[cfg(test)]
@@ -211,7 +212,7 @@ mod tests {
 
     /// In a process of its own, as standard error is that of all tests.
     #[test]
-    fn writing_to_whom_nobody_reads_does_not_wait() {
+    fn a_write_that_nobody_reads_does_not_wait() {
         const CHILD: &str = "STANDARD_ERROR_TEST";
         if std::env::var_os(CHILD).is_some() {
             let _never = never_wait();
@@ -222,7 +223,7 @@ mod tests {
         }
         let start = |log: Stdio| {
             let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["--exact", "standard_error::tests::writing_to_whom_nobody_reads_does_not_wait"]);
+            child.args(["--exact", "standard_error::tests::a_write_that_nobody_reads_does_not_wait"]);
             child.args(["--nocapture"]).env(CHILD, "1").stdout(Stdio::piped()).stderr(log);
             child.spawn().unwrap()
         };

@@ -6,6 +6,7 @@ use super::watch::guarding;
 use super::{SessionRequest, actuators, guard, own_processes, processes_of, recover};
 use crate::commands::Targets;
 use anyhow::{Context, Result, bail};
+use corewise_binding::changes::Changes;
 use corewise_binding::guardian::Guardian;
 use corewise_binding::heartbeat::IfHung;
 use corewise_core::engine::Engine;
@@ -88,14 +89,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
         }
         see(input, actions, engine);
         if let (None, Some(changes)) = (&lost, &changes) {
-            changes.guardian_is_there();
-            if changes.times_stopped() != std::mem::replace(&mut stopped, changes.times_stopped()) {
-                log::warn!(
-                    corewise_event = "stopped";
-                    "was stopped for long: everything was given back meanwhile, and is taken up again"
-                );
-            }
-            lost = changes.failure();
+            lost = look_at_guardian(changes, &mut stopped);
             if lost.is_some() {
                 // The one way to the end, on which everything is given back.
                 raise(Signal::SIGTERM).expect("a signal to oneself");
@@ -103,4 +97,17 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
         }
     })?;
     lost.map_or(Ok(()), |why| bail!("{why}: without it nothing can be placed"))
+}
+
+/// Returns why nothing may be changed any more, if so. Logs if the guardian has given everything back while
+/// the daemon was stopped, more than these times.
+fn look_at_guardian(changes: &Changes, stopped: &mut u64) -> Option<String> {
+    changes.guardian_is_there();
+    if changes.times_stopped() != std::mem::replace(stopped, changes.times_stopped()) {
+        log::warn!(
+            corewise_event = "stopped";
+            "was stopped for long: everything was given back meanwhile, and is taken up again"
+        );
+    }
+    changes.failure()
 }

@@ -26,6 +26,7 @@ use pe_times::PeTimes;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::fd::RawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -187,6 +188,16 @@ impl Proc {
         let addresses = |pid: u32| self.auxiliary_vector(pid).unwrap_or_default();
         let own = addresses(pid);
         !own.is_empty() && own == addresses(of)
+    }
+
+    /// Returns where a thread waits in the kernel, as far as that is known.
+    pub fn waits_in(&self, tid: u32) -> Option<String> {
+        self.text(&format!("{tid}/wchan")).ok().filter(|place| place.len() > 1)
+    }
+
+    /// Returns the path by which an open file of this process can be opened anew.
+    pub fn own_file(&self, descriptor: RawFd) -> PathBuf {
+        self.root.join(format!("self/fd/{descriptor}"))
     }
 
     /// Returns the name of a process's first thread.
