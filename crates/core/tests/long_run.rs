@@ -180,7 +180,7 @@ impl Run {
         for Action { thread, change, .. } in actions {
             match change {
                 Change::Bind(_) => drop(self.bound.insert(*thread)),
-                Change::Free => drop(self.bound.remove(thread)),
+                Change::Move(_) | Change::Free => drop(self.bound.remove(thread)),
                 Change::Set(_) | Change::Reset(_) => {}
             }
             let (thread, change) = (*thread, change.clone());
