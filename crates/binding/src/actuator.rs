@@ -35,7 +35,7 @@ pub trait Actuator {
     fn act_in_time(&mut self) {}
 
     /// Takes note that everything was given back in corewise's place ([`crate::heartbeat`]), and gives back
-    /// what is changed all the same. Returns by which changes: of threads, or of processes by their numbers.
+    /// what is still changed. Returns by which changes: of threads, or of processes by their numbers.
     fn take_given_back(&mut self) -> Vec<(u32, Change)>;
 
     /// Gives back what the ledger does not have, and changes nothing from then on. What the ledger has is

@@ -2,6 +2,7 @@
 
 use crate::act_token::ActToken;
 use corewise_core::cpuset::CpuSet;
+use corewise_sys::proc::Proc;
 use nix::errno::Errno;
 
 /// Restricts a thread to these PEs. Fails with `ESRCH` if there is no such thread.
@@ -12,6 +13,14 @@ pub fn set(_: &ActToken, tid: u32, pes: &CpuSet) -> Result<(), Errno> {
         libc::syscall(libc::SYS_sched_setaffinity, tid as libc::pid_t, words.len() * 8, words.as_ptr())
     };
     Errno::result(result).map(drop)
+}
+
+/// Returns the PEs that a thread may use now or once they are online, as the kernel shows them in `/proc`;
+/// `now` are those that [`corewise_sys::affinity::get`] has returned.
+pub fn with_offline(tid: u32, now: &CpuSet) -> CpuSet {
+    let status = Proc::own().status(tid).ok().flatten();
+    let all = status.and_then(|status| status.field("Cpus_allowed_list")?.parse::<CpuSet>().ok());
+    all.filter(|all| now.is_subset(all)).unwrap_or_else(|| now.clone())
 }
 
 /// Returns how the kernel shows a mask under this cpuset: the common PEs, or the cpuset if there are none.
@@ -29,6 +38,7 @@ pub fn is_seen_as(mask: &CpuSet, cpuset: &CpuSet, shown: &CpuSet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_core::ids::PeId;
     use corewise_sys::affinity;
 
     #[test]
@@ -63,6 +73,15 @@ mod tests {
         assert!(is_seen_as(&set("3"), &online, &none) && is_seen_as(&set("3"), &online, &online));
         assert!(is_seen_as(&set("2-3"), &online, &set("2")));
         assert!(!is_seen_as(&set("2-3"), &online, &none) && !is_seen_as(&set("2"), &online, &none));
+    }
+
+    #[test]
+    fn what_a_thread_may_use_holds_what_it_may_use_now() {
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        let now = affinity::get(tid).unwrap();
+        assert!(now.is_subset(&with_offline(tid, &now)) && now.is_subset(&affinity::online_pes()));
+        let other = CpuSet::single(PeId(1 << 13));
+        assert_eq!(with_offline(tid, &other), other, "it has changed meanwhile");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 /*
  * What bound threads ask for and cannot have: their own full mask, and SCHED_DEADLINE.
  *
- * A program that asks for its mask while a thread of it is bound sees too few PEs, and has too few threads for
- * good; one that asks for SCHED_DEADLINE is refused it. Both are reported to user space, which looks when it
- * looks anyway. The programs run at the end of these two system calls, and nowhere else.
+ * A program that asks for its mask while a thread of it is bound sees too few PEs, and has too few threads
+ * for good; one that asks for SCHED_DEADLINE is refused it. Both are reported to user space, which looks
+ * when it looks anyway. The programs run at the end of these two system calls, and nowhere else.
  */
 #ifndef COREWISE_ASKS_H
 #define COREWISE_ASKS_H

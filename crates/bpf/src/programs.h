@@ -30,7 +30,7 @@ struct program {
 
 /* The entries of the applications that it may belong to. Mirrored by `RawPlaces`. */
 struct places {
-	__u32 shared; /* whether it belongs to the first one whoever is there */
+	__u32 shared; /* whether it belongs to the first one in any case */
 	__u32 count;
 	__u32 entries[PLACES_MAX];
 };

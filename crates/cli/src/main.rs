@@ -123,7 +123,7 @@ fn tree() -> clap::Command {
 fn parsed(arguments: Vec<OsString>) -> Cli {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let parsed = tree().try_get_matches_from(arguments);
-    let matches = parsed.unwrap_or_else(|error| remedies::added(error, &words).exit());
+    let matches = parsed.unwrap_or_else(|error| remedies::added(error, &words, &tree()).exit());
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

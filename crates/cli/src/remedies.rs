@@ -3,7 +3,6 @@
 //! It proposes the subcommand with the most similar name, also hidden ones and not for `help`; names what two
 //! commands call differently; and knows no reason why two arguments exclude each other.
 
-use crate::tree;
 use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -16,8 +15,8 @@ const ELSEWHERE: [(&str, &str, &str); 3] = [
     ("run", "--csv", "a table of a run is a report: --report FILE, which ends in .txt or .json"),
 ];
 
-/// Returns the error with a remedy; `words` is the command line.
-pub fn added(mut error: clap::Error, words: &[String]) -> clap::Error {
+/// Returns the error with a remedy; `words` is the command line, `tree` the commands that there are.
+pub fn added(mut error: clap::Error, words: &[String], tree: &Command) -> clap::Error {
     let command = words.get(1).map_or("", String::as_str);
     let text = |error: &clap::Error, kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -25,7 +24,7 @@ pub fn added(mut error: clap::Error, words: &[String]) -> clap::Error {
     };
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
-            let near = nearest(&text(&error, ContextKind::InvalidSubcommand));
+            let near = nearest(&text(&error, ContextKind::InvalidSubcommand), tree);
             error.remove(ContextKind::SuggestedSubcommand);
             if !near.is_empty() {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
@@ -55,8 +54,7 @@ fn advise(error: &mut clap::Error, remedy: &str) {
 
 /// Returns the visible subcommand that is meant: one that shares half of the letters at least. Two letters
 /// exchanged are one difference.
-fn nearest(name: &str) -> Vec<String> {
-    let tree = tree();
+fn nearest(name: &str, tree: &Command) -> Vec<String> {
     let visible = tree.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
     let near = visible.map(|known| (strsim::damerau_levenshtein(name, known), known)).min();
     let near = near.filter(|(distance, _)| 2 * distance <= name.chars().count());
@@ -66,11 +64,12 @@ fn nearest(name: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree;
 
     fn said(line: &str) -> String {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let error = tree().try_get_matches_from(&words).expect_err(line);
-        added(error, &words).render().to_string()
+        added(error, &words, &tree()).render().to_string()
     }
 
     #[test]

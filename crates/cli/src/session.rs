@@ -293,8 +293,8 @@ fn withheld(topology: &Topology) -> Option<String> {
     let Topology { kinds, allowed, .. } = topology;
     let kind = kinds.iter().find(|kind| kinds.len() > 1 && !kind.pes.intersects(allowed))?;
     Some(format!(
-        "the {} PEs {} may not be used: the affinity mask or the cpuset that corewise was started with allows \
-         {allowed} only (taskset -p $$ shows it)",
+        "the {} PEs {} may not be used: the affinity mask or the cpuset that corewise was started with \
+         allows {allowed} only (taskset -p $$ shows it)",
         kind.name, kind.pes
     ))
 }

@@ -23,6 +23,7 @@ pub mod evidence;
 pub mod guard;
 pub mod ids;
 pub mod machine_model;
+pub mod mitigations;
 pub mod observe;
 pub mod own_cost;
 pub mod plan;

@@ -52,11 +52,11 @@ mod tests;
 pub use self::losses::Samples;
 pub use self::process::State;
 use crate::ids::ThreadId;
+pub use crate::mitigations::Mitigations;
 use crate::observe::{ProcessReading, Program};
 use crate::plan::{Outcome, OutcomeKind, Placement, SettingKind, WantedSetting};
 use crate::time::Time;
 use process::Process;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -69,62 +69,6 @@ pub const QUOTA_IS_SPENT: &str = "its quota is spent";
 
 /// The settings that are decided here.
 const KINDS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
-
-/// What may be changed about waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Mitigations {
-    /// Idle threads may spin for a shorter time.
-    pub spin: bool,
-    /// Programs may take turns.
-    pub turns: bool,
-}
-
-impl Mitigations {
-    /// Nothing.
-    pub const NONE: Mitigations = Mitigations { spin: false, turns: false };
-
-    /// Everything.
-    pub const ALL: Mitigations = Mitigations { spin: true, turns: true };
-
-    /// The words that users write.
-    pub const WORDS: &str = "off|spin|turns|auto";
-
-    /// Returns what a word means: nothing, one of both, or both.
-    pub fn from_word(word: &str) -> Option<Mitigations> {
-        let all = [(false, false), (true, false), (false, true), (true, true)];
-        let mut all = all.into_iter().map(|(spin, turns)| Mitigations { spin, turns });
-        all.find(|mitigations| mitigations.word() == word)
-    }
-
-    /// Returns the word for it.
-    pub fn word(self) -> &'static str {
-        match (self.spin, self.turns) {
-            (false, false) => "off",
-            (true, false) => "spin",
-            (false, true) => "turns",
-            (true, true) => "auto",
-        }
-    }
-
-    /// Returns whether anything may be changed.
-    pub fn any(self) -> bool {
-        self.spin || self.turns
-    }
-
-    /// Returns what both permit.
-    pub fn and(self, other: Mitigations) -> Mitigations {
-        Mitigations { spin: self.spin && other.spin, turns: self.turns && other.turns }
-    }
-
-    /// Returns whether a setting of this kind may be changed; those that are not of waits may.
-    pub fn permit(self, kind: SettingKind) -> bool {
-        match kind {
-            SettingKind::SpinCount => self.spin,
-            SettingKind::Turns => self.turns,
-            SettingKind::Weight => true,
-        }
-    }
-}
 
 /// The waits of all processes with several threads.
 #[derive(Debug, Default)]

@@ -236,7 +236,8 @@ impl Apps {
 
     /// Takes note that so many more entries are redirected to this one, in which threads live.
     pub fn lend(&mut self, index: u32, more: i32) {
-        // SAFETY: the address is within the mapping; the kernel only reads this word, but when it takes the entry.
+        // SAFETY: the address is within the mapping; the kernel only reads this word, but when it takes the
+        // entry.
         let lent = unsafe { AtomicU32::from_ptr(addr_of_mut!((*self.place(index)).lent)) };
         lent.store(lent.load(Ordering::SeqCst).saturating_add_signed(more), Ordering::SeqCst);
     }

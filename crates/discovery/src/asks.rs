@@ -46,7 +46,8 @@ impl From<RawAsk> for Ask {
     }
 }
 
-/// Returns why asks cannot be seen here, if so: some systems permit no BPF programs at functions of the kernel.
+/// Returns why asks cannot be seen here, if so: some systems permit no BPF programs at functions of the
+/// kernel.
 pub fn why_unseen() -> Option<String> {
     let load = || {
         let mut object = bpf::open(bpf::DISCOVERY)?;

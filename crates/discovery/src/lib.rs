@@ -169,8 +169,8 @@ pub trait Discovery: Send {
         Vec::new()
     }
 
-    /// Returns which processes have asked for what bound threads cannot have since the last call. Empty if the
-    /// source does not see that ([`asks`]).
+    /// Returns which processes have asked for what bound threads cannot have since the last call. Empty if
+    /// the source does not see that ([`asks`]).
     fn asks(&mut self) -> Vec<Ask> {
         Vec::new()
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl LiveWorld {
-    /// Takes in what bound threads have asked for and could not have. It is said at once where there is a log.
+    /// Takes in what bound threads have asked for and could not have. It is said at once where there is a
+    /// log.
     pub(super) fn take_asks(&mut self) {
         for note in self.parts.actuators.note_asks(&self.parts.discovery.asks()) {
             log::warn!(corewise_event = "asked"; "{note}");

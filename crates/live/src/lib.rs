@@ -11,9 +11,11 @@ mod programs;
 mod readings;
 mod rounds;
 mod sleep;
+mod treating;
 mod treatments;
 mod trees;
 pub mod upgrade;
+mod upgrading;
 mod working;
 
 pub use crate::application::{Application, Ends};

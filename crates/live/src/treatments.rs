@@ -4,9 +4,8 @@
 //! and as an event when one has changed in between. It draws no conclusions, but for its own cost: the
 //! threads of a process whose waits may not be changed are not read.
 
-use crate::LiveWorld;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::observe::{Event, EventKind, Treatment, Treatments};
+use corewise_core::observe::{Event, Treatment, Treatments};
 use corewise_sys::proc::Proc;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ pub(crate) struct Treated {
     by: Option<Box<dyn MakeTreatments>>,
     reported: Arc<Treatments>,
     /// The processes whose threads are not read, as their waits may not be changed.
-    unread: BTreeSet<u32>,
+    pub unread: BTreeSet<u32>,
     /// The users whose rights processes had when they were looked at last.
     owners: HashMap<u32, u32>,
 }
@@ -65,7 +64,7 @@ impl Treated {
     }
 
     /// Returns the event that a process is treated in another way than was reported.
-    fn news(&mut self, pid: u32) -> Option<Event> {
+    pub fn news(&mut self, pid: u32) -> Option<Event> {
         let treatment = self.of(pid);
         if treatment.as_ref() == self.reported.get(&pid) {
             return None;
@@ -90,7 +89,7 @@ impl Treated {
     }
 
     /// Returns the treatments of all of these processes.
-    fn all(&mut self, processes: &HashSet<u32>) -> Arc<Treatments> {
+    pub fn all(&mut self, processes: &HashSet<u32>) -> Arc<Treatments> {
         if self.by.is_some() {
             self.look_for_other_rights(processes);
             let treatments = processes.iter().filter_map(|&pid| Some((pid, self.of(pid)?)));
@@ -100,57 +99,5 @@ impl Treated {
             }
         }
         Arc::clone(&self.reported)
-    }
-}
-
-impl LiveWorld {
-    /// Sets who says from now on how processes are treated.
-    pub fn set_treatments(&mut self, by: Box<dyn MakeTreatments>) {
-        self.treated = Treated::by(by);
-    }
-
-    /// Returns how these processes, which are all, are treated; reads from now on those whose waits may be
-    /// changed.
-    pub(super) fn treatments(&mut self, processes: &HashSet<u32>) -> Arc<Treatments> {
-        let treatments = self.treated.all(processes);
-        self.treated.unread.retain(|pid| processes.contains(pid));
-        let may_wait = |pid: &u32| treatments.get(pid).is_none_or(|treatment| treatment.waits.any());
-        let again: Vec<u32> = self.treated.unread.iter().copied().filter(may_wait).collect();
-        again.into_iter().for_each(|pid| self.read_again(pid));
-        treatments.keys().filter(|pid| !may_wait(pid)).for_each(|pid| self.leave(*pid));
-        treatments
-    }
-
-    /// Reports that a process is treated in another way, if it is.
-    pub(super) fn note_treatment(&mut self, pid: u32) {
-        if self.kinds.contains(&EventKind::Treated) {
-            let news = self.treated.news(pid);
-            self.events.extend(news);
-        }
-    }
-
-    /// Looks anew at how a process is treated.
-    pub(super) fn treat_anew(&mut self, pid: u32) {
-        self.note_treatment(pid);
-        let was_unread = self.treated.unread.remove(&pid);
-        match self.treated.is_read(pid) {
-            true if was_unread => self.read_again(pid),
-            true => {}
-            false => self.leave(pid),
-        }
-    }
-
-    /// Reads the threads of a process no more.
-    fn leave(&mut self, pid: u32) {
-        let processes = self.parts.processes.as_mut();
-        if processes.and_then(|processes| processes.leave(pid)).is_some() {
-            self.treated.unread.insert(pid);
-        }
-    }
-
-    /// Reads the threads of a process from now on.
-    fn read_again(&mut self, pid: u32) {
-        self.treated.unread.remove(&pid);
-        self.meet_again(pid);
     }
 }

@@ -163,7 +163,10 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
         panic!("that it is treated in another way is an event")
     };
     let is_off = |treatment: &Option<Arc<Treatment>>| treatment.as_ref().is_some_and(|of| !of.waits.any());
-    let is_it = |event: &Event| matches!(event, Event::Treated { pid: of, treatment } if *of == pid && is_off(treatment));
+    let is_it = |event: &Event| match event {
+        Event::Treated { pid: of, treatment } => *of == pid && is_off(treatment),
+        _ => false,
+    };
     assert!(batch.events.iter().any(is_it), "{batch:?}");
     // It is read no more, and what was changed can be given back.
     assert_eq!(leader(&mut world), None);

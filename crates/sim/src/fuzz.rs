@@ -171,8 +171,8 @@ pub fn scenario(seed: u64) -> String {
     treat(&writer.text, seed)
 }
 
-/// Writes treatments of applications, as rules and clients of a daemon would change them, into the scenario of
-/// a seed.
+/// Writes treatments of applications, as rules and clients of a daemon would change them, into the scenario
+/// of a seed.
 fn treat(text: &str, seed: u64) -> String {
     let mut writer = Writer { chance: Random::new(seed, STREAM_TREATMENTS), text: String::new(), pes: 0 };
     if !writer.happens(0.3) {

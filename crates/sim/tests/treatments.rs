@@ -10,8 +10,8 @@ use corewise_sim::world::SimWorld;
 
 /// Two programs on two PEs whose idle threads spin, of which the first is treated so.
 fn scenario(treatments: &str) -> Scenario {
-    let steps = "steps = [{ repeat = { times = 100000, steps = [{ each = { mcycles = 0.3, demand = 'int' } }, \
-                 'barrier'] } }]";
+    let steps = "steps = [{ repeat = { times = 100000, steps = [{ each = { mcycles = 0.3, demand = 'int' } \
+                 }, 'barrier'] } }]";
     let application = |name: &str| {
         format!("[[application]]\nname = '{name}'\nthreads = 2\nwait = {{ library = {{}} }}\n{steps}\n")
     };

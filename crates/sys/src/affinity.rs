@@ -2,9 +2,8 @@
 //! mask of any thread can be read; here only the caller can change its own.
 //!
 //! The kernel shows a mask without the PEs that are offline now, and keeps it: a mask that is read must not
-//! be taken for all that the thread may use ([`with_offline`]), and may be empty.
+//! be taken for all that the thread may use, and may be empty.
 
-use crate::proc::Proc;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use nix::errno::Errno;
@@ -35,14 +34,6 @@ pub fn get(tid: u32) -> Result<CpuSet, Errno> {
             Err(errno) => return Err(errno),
         }
     }
-}
-
-/// Returns the PEs that a thread may use now or once they are online; `now` are those that [`get`] has
-/// returned. The kernel shows them in `/proc`.
-pub fn with_offline(tid: u32, now: &CpuSet) -> CpuSet {
-    let status = Proc::own().status(tid).ok().flatten();
-    let all = status.and_then(|status| status.field("Cpus_allowed_list")?.parse::<CpuSet>().ok());
-    all.filter(|all| now.is_subset(all)).unwrap_or_else(|| now.clone())
 }
 
 /// Returns the PEs that are online; all if that is not known.
@@ -132,15 +123,6 @@ mod tests {
         })
         .join()
         .unwrap();
-    }
-
-    #[test]
-    fn what_a_thread_may_use_holds_what_it_may_use_now() {
-        let tid = nix::unistd::gettid().as_raw() as u32;
-        let now = get(tid).unwrap();
-        assert!(now.is_subset(&with_offline(tid, &now)) && now.is_subset(&online_pes()));
-        let other = CpuSet::single(PeId(PES_MAX - 1));
-        assert_eq!(with_offline(tid, &other), other, "it has changed meanwhile");
     }
 
     #[test]

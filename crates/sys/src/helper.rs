@@ -48,7 +48,8 @@ pub fn close_all_but(line: &UnixStream) {
     }
 }
 
-/// Kills a helper of this process. Leaves nothing of it behind, not even a zombie for another process to reap.
+/// Kills a helper of this process. Leaves nothing of it behind, not even a zombie for another process to
+/// reap.
 pub fn kill_and_reap(helper: Pid) {
     let wait = |flags| {
         // SAFETY: the status is not requested.

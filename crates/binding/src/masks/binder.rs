@@ -211,7 +211,7 @@ impl Binder {
         }
         // PEs that are offline now belong to it, too.
         let is_narrower = mask != own || self.narrowed;
-        let all = || if is_narrower { affinity::with_offline(tid, &mask) } else { self.all_pes.clone() };
+        let all = || if is_narrower { mask::with_offline(tid, &mask) } else { self.all_pes.clone() };
         let original = bound.map_or_else(all, |bound| bound.original.clone());
         let before = bound.cloned();
         // Write before acting, so that the journal has every change whenever we are killed.

@@ -1,8 +1,8 @@
 //! Which programs have asked for what bound threads cannot have.
 //!
-//! A program is known by its name, as [`corewise_core::program`] finds it (its script or executable): the next
-//! process that runs it will ask, too. Limits: this is forgotten at the end of the run, and of a program that
-//! has ended before anybody looked only the name of its thread is known.
+//! A program is known by its name, as [`corewise_core::program`] finds it (its script or executable): the
+//! next process that runs it will ask, too. Limits: this is forgotten at the end of the run, and of a program
+//! that has ended before anybody looked only the name of its thread is known.
 
 use corewise_discovery::asks::{Ask, Asked};
 use corewise_sys::proc::Proc;
@@ -24,12 +24,13 @@ impl Habit {
             Habit::Asks => (
                 "asked how many PEs it may use while corewise had bound a thread of it, and may have too few \
                  threads for it: it is not bound any more",
-                "give the number yourself (OMP_NUM_THREADS, -XX:ActiveProcessorCount, DOTNET_PROCESSOR_COUNT, \
-                 UV_THREADPOOL_SIZE, GOMAXPROCS, RAYON_NUM_THREADS), or leave it alone by a rule (`leave-alone = true`)",
+                "give the number yourself (OMP_NUM_THREADS, -XX:ActiveProcessorCount, \
+                 DOTNET_PROCESSOR_COUNT, UV_THREADPOOL_SIZE, GOMAXPROCS, RAYON_NUM_THREADS), or leave it \
+                 alone by a rule (`leave-alone = true`)",
             ),
             Habit::NeedsAllPes => (
-                "asked for SCHED_DEADLINE, and Linux refused it because corewise had bound a thread of it: it is \
-                 left alone from now on",
+                "asked for SCHED_DEADLINE, and Linux refused it because corewise had bound a thread of it: \
+                 it is left alone from now on",
                 "start it again, or leave it alone by a rule (`leave-alone = true`)",
             ),
         };

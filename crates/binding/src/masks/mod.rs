@@ -32,7 +32,7 @@ use self::habits::{Habit, Habits};
 use crate::actuator::Actuator;
 use crate::changes::Changes;
 use crate::ledger::{Entry, Ledger};
-use crate::mask::is_seen_as;
+use crate::mask::{self, is_seen_as};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::{Sizing, Standing};
@@ -230,7 +230,7 @@ impl Masks {
             // place.
             let permitted = match inherited {
                 Some(original) => Arc::new(original.intersection(&self.allowed)),
-                None if mask.len() > 1 => Arc::new(affinity::with_offline(facts.pid, &mask)),
+                None if mask.len() > 1 => Arc::new(mask::with_offline(facts.pid, &mask)),
                 None => self.allowed.clone(),
             };
             let user_placed = environment::places_threads(facts.pid);

@@ -54,7 +54,8 @@ impl Schedule {
         (self.at, self.after) = (now, AFTER);
     }
 
-    /// Whether a search is due of code of this size; where it is `pressing`, also of code that has not changed.
+    /// Whether a search is due of code of this size; where it is `pressing`, also of code that has not
+    /// changed.
     pub fn is_due(
         &mut self,
         now: Instant,

@@ -117,7 +117,7 @@ impl Daemon {
 
     /// Runs until it is asked to end; returns the exit status.
     pub fn execute(self) -> Result<u8> {
-        // Whoever reads the log must not delay the end either.
+        // A reader of the log must not delay the end either.
         std::mem::forget(standard_error::never_wait());
         daemon_log::begin(self.log_level);
         // For clients, polling and counters. The daemon starts no program that would inherit it.

@@ -68,9 +68,9 @@ pub struct Run {
     targets: Targets,
     /// What counts as an application, with a parallelism of its own
     ///
-    /// Each program that a shell or a job runner starts (the parts of one that another program starts are one),
-    /// each process that executes a program, each service, container or desktop application as a whole (and
-    /// elsewhere each program), or everything below the command, process or control group together
+    /// Each program that a shell or a job runner starts (the parts of one that another program starts are
+    /// one), each process that executes a program, each service, container or desktop application as a whole
+    /// (and elsewhere each program), or everything below the command, process or control group together
     #[arg(long, value_name = "program|process|unit|command", default_value = "program")]
     applications: Extent,
     /// Detach from the processes after this time

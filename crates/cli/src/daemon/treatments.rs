@@ -1,5 +1,5 @@
-//! How the daemon treats each process: by the rules, by who has detached it, by whether a `corewise run` places
-//! it, and by whether the machine saves power. Together they are one [`Treatment`].
+//! How the daemon treats each process: by the rules, by who has detached it, by whether a `corewise run`
+//! places it, and by whether the machine saves power. Together they are one [`Treatment`].
 
 use super::detached::Detached;
 use super::power;

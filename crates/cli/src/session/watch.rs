@@ -108,9 +108,7 @@ impl Watch {
                 is_failure_reported = true;
                 warn(&mut notes, format!("the policy {}: {failure}", engine.policy_name()));
             }
-            if let Some(recorder) = &mut recorder {
-                recorder.write(input);
-            }
+            recorder.iter_mut().for_each(|recorder| recorder.write(input));
         });
         let failure = recorder.and_then(|recorder| recorder.finish().err());
         let was_possible = was_possible(result, &mut world, &mut notes);

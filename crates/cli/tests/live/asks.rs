@@ -1,12 +1,12 @@
 //! Programs that ask how many PEs they may use, or for `SCHED_DEADLINE`, after they were placed.
 
-use crate::common::{Running, corewise, example, masks_of, wait_for};
+use crate::common::{Running, corewise, masks_of, wait_for};
 use corewise_discovery::asks;
 use corewise_sys::proc::Proc;
 use corewise_testing::{needs, skip};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
@@ -25,6 +25,16 @@ for line in sys.stdin:
     if placed == 20:
         open(sys.argv[1], 'w').close()
 ";
+
+/// See `asks.c`.
+fn compiled(directory: &Path) -> PathBuf {
+    let binary = directory.join("asks");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/asks.c");
+    assert!(
+        Command::new("cc").args(["-O1", "-pthread", source, "-o"]).arg(&binary).status().unwrap().success()
+    );
+    binary
+}
 
 /// A program under corewise that asks.
 struct Asks {
@@ -46,7 +56,8 @@ impl Asks {
         let options =
             ["run", "--interval", "50ms", "--counters", "none", "--guard", "off", "--policy", &policy];
         let mut command: Command = corewise();
-        command.args(options).arg("--report").arg(at("report.json")).args(["--", &example("asks"), threads]);
+        let program = compiled(directory.path());
+        command.args(options).arg("--report").arg(at("report.json")).arg("--").arg(program).arg(threads);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().unwrap());

@@ -31,7 +31,21 @@ const KNOWN: [(&str, &[&str]); 9] = [
     ("counters", &["none", "pmu", "sample", "the root"]),
     ("discovery", &["bpf", "entries", "followed", "known", "poll", "the root", "unwatched"]),
     ("render", &["chart", "page", "profile"]),
-    ("sim", &["bench", "decisions", "invariants", "machine", "pmu", "scenario", "sim", "thread", "world"]),
+    (
+        "sim",
+        &[
+            "bench",
+            "decisions",
+            "invariants",
+            "machine",
+            "pmu",
+            "scenario",
+            "sim",
+            "thread",
+            "treatments",
+            "world",
+        ],
+    ),
     ("topology", &["fpu", "hwloc", "kernel", "record", "the root"]),
 ];
 

@@ -4,12 +4,12 @@
 //! which uses every PE. But "backups stay on the slow PEs" must hold for threads that no policy binds, too,
 //! and while the guard measures without the placement.
 //!
-//! Approach: a thread whose treatment [names its PEs](crate::observe::Treatment::pes), and that neither the policy
-//! nor a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard do not
-//! see that: for them it is free, as it is within its PEs.
+//! Approach: a thread whose treatment [names its PEs](crate::observe::Treatment::pes), and that neither the
+//! policy nor a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard
+//! do not see that: for them it is free, as it is within its PEs.
 //!
-//! One whose program [may ask](super::moves) how many PEs there are is bound to all of them, too, wherever the
-//! policy would have it: the rule says what the program is to see.
+//! One whose program [may ask](super::moves) how many PEs there are is bound to all of them, too, wherever
+//! the policy would have it: the rule says what the program is to see.
 //!
 //! Limits: threads that may not be bound are not confined either: those that chose their PEs themselves, and
 //! those that start programs, as every program that they start would inherit the mask.

@@ -1,17 +1,17 @@
 //! Threads that are moved instead of bound, because their programs size themselves by their masks.
 //!
-//! Problem: a program asks how many PEs it may use, at any time, and has that many threads for good: OpenMP at
-//! its first parallel region, numpy when it is imported, a JVM, node, .NET, Go or a Rust pool whenever
+//! Problem: a program asks how many PEs it may use, at any time, and has that many threads for good: OpenMP
+//! at its first parallel region, numpy when it is imported, a JVM, node, .NET, Go or a Rust pool whenever
 //! somebody wants to know. The answer is the mask of the thread that asks. Bound to one PE, it says one.
 //!
 //! Approach: bind nobody who may still build a team. A thread that works alone in its process is *moved*: it
 //! gets a narrow mask for the microseconds in which the kernel takes it to its PE, and then its own again. It
 //! stays there by itself: a system that balances load moves threads that wait, not the one that runs, and a
 //! claim by weight ([`crate::policy::Claims`]) lets it run all the time. If it has strayed by a later step,
-//! it is moved again. As soon as a second thread of the process wants a PE, the team is there, and threads are
-//! bound as before, unless the program was seen to ask for the mask of a bound thread
-//! ([`Sizing::Asks`]): it is never bound again. A rule that names PEs is its user's word: its mask is what
-//! the program shall see, so there a thread that works alone is bound to all of these.
+//! it is moved again. As soon as a second thread of the process wants a PE, the team is there, and threads
+//! are bound as before, unless the program was seen to ask for the mask of a bound thread ([`Sizing::Asks`]):
+//! it is never bound again. A rule that names PEs is its user's word: its mask is what the program shall see,
+//! so there a thread that works alone is bound to all of these.
 //!
 //! Source: ours. The guard has moved threads back like this before.
 //!
@@ -27,8 +27,8 @@ use crate::policy::Subject;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::time::Duration;
 
-/// How long a moved thread stays where it is before it is moved again. A move costs some 50 µs, and the caches
-/// about a millisecond (*measured*, two PEs that share nothing): that is a thousandth of this time.
+/// How long a moved thread stays where it is before it is moved again. A move costs some 50 µs, and the
+/// caches about a millisecond (*measured*, two PEs that share nothing): that is a thousandth of this time.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// Returns the threads that a mask could mislead: those whose programs may ask for it now.
@@ -46,7 +46,8 @@ pub(super) fn may_ask(subjects: &[Subject]) -> FxHashSet<ThreadId> {
     subjects.iter().filter(looks).filter(may_ask).map(|subject| subject.view.thread).collect()
 }
 
-/// Returns whether a thread is to be moved instead of bound. Where a rule names its PEs, it is bound to these.
+/// Returns whether a thread is to be moved instead of bound. Where a rule names its PEs, it is bound to
+/// these.
 pub(super) fn is_moved(subject: &Subject, may_ask: &FxHashSet<ThreadId>) -> bool {
     may_ask.contains(&subject.view.thread) && confinement::of(subject).is_none()
 }

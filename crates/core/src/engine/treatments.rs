@@ -1,7 +1,8 @@
 //! What follows from the [treatments](Treatment) of processes for their threads and waits.
 //!
 //! The world says what may be done with a process. Here follows from it that a thread is left alone, which
-//! PEs it may use, what may be changed about waits, and why something is given back that was permitted before.
+//! PEs it may use, what may be changed about waits, and why something is given back that was permitted
+//! before.
 
 use super::intake::Intake;
 use super::{Engine, drop_invalid};

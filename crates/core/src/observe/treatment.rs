@@ -2,12 +2,12 @@
 //!
 //! Problem: rules, clients that detach a process, another corewise that places it, and a machine that saves
 //! power all have a say in what may be done with one process, and they change their minds while it runs. If
-//! each of them acted by itself, none could explain, record or replay what follows. Approach: whoever knows
-//! them makes one [`Treatment`] per process of what they say together. The world reports it as a fact, and
-//! the [engine](crate::engine) alone draws the conclusions, with ordinary actions and their reasons.
+//! each of them acted by itself, none could explain, record or replay what follows. Approach: one place that
+//! knows them makes one [`Treatment`] per process of what they say together. The world reports it as a fact,
+//! and the [engine](crate::engine) alone draws the conclusions, with ordinary actions and their reasons.
 
 use crate::cpuset::CpuSet;
-use crate::waits::Mitigations;
+use crate::mitigations::Mitigations;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -109,8 +109,8 @@ impl Proc {
         Ok(self.descendants(&self.processes()?, child, &[])?.into_keys().collect())
     }
 
-    /// Returns whether a process runs of which this `/proc` shows nothing: it was mounted with `hidepid`, and the
-    /// process belongs to another user.
+    /// Returns whether a process runs of which this `/proc` shows nothing: it was mounted with `hidepid`, and
+    /// the process belongs to another user.
     pub fn hides(&self, pid: u32) -> bool {
         let exists = || kill(Pid::from_raw(pid as i32), None) != Err(Errno::ESRCH);
         self.root == Path::new("/proc") && !self.root.join(pid.to_string()).exists() && exists()
@@ -215,8 +215,8 @@ impl Proc {
         self.of_process(pid, |_| false, |id| std::fs::read_link(self.root.join(format!("{id}/exe"))))
     }
 
-    /// Returns the path of the file that a process runs, without the kernel's mark of one that was replaced or
-    /// deleted meanwhile. A file may have that mark in its name.
+    /// Returns the path of the file that a process runs, without the kernel's mark of one that was replaced
+    /// or deleted meanwhile. A file may have that mark in its name.
     pub fn executable(&self, pid: u32) -> io::Result<PathBuf> {
         let path = self.program(pid)?;
         let text = path.to_string_lossy();

@@ -56,9 +56,10 @@ pub struct Top {
     #[arg(long, value_enum, value_name = "auto|always|never", default_value = "auto")]
     #[arg(hide_possible_values = true)]
     color: When,
-    /// What counts as a program: each that a shell or a job runner starts (the parts of one that another program
-    /// starts are one), each process that executes a program, each service, container or desktop application
-    /// as a whole (and elsewhere each program), or everything below a process or control group together
+    /// What counts as a program: each that a shell or a job runner starts (the parts of one that another
+    /// program starts are one), each process that executes a program, each service, container or desktop
+    /// application as a whole (and elsewhere each program), or everything below a process or control group
+    /// together
     #[arg(long, value_name = "program|process|unit|command", default_value = "program")]
     applications: Extent,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Which threads are moved, and when: a line is one thread, a column one second. `m` is a move, a digit the PE
-//! it is bound to, `.` a thread that is not bound and stays as it is.
+//! Which threads are moved, and when: a line is one thread, a column one second. `m` is a move, a digit the
+//! PE it is bound to, `.` a thread that is not bound and stays as it is.
 
 use crate::cpuset::CpuSet;
 use crate::engine::{Engine, EngineConfig};
