@@ -55,7 +55,6 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "heirs.h"
-#include "asks.h"
 #include "runnable.h"
 #include "programs.h"
 
@@ -417,26 +416,6 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	/* Nobody looks when it runs for the last time. */
 	if (thread->unwatched)
 		end(task, thread, bpf_ktime_get_ns());
-	return 0;
-}
-
-/* A thread asks for its own mask, or for that of its process's first thread. (corewise is not followed.) */
-SEC("?fexit/sched_getaffinity")
-int BPF_PROG(on_mask_asked, int pid)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 tid = pid ? pid : task->pid;
-
-	if ((tid == task->pid || tid == task->tgid) && is_bound(tid) && followed(task))
-		tell_ask(task, ASKED_MASK);
-	return 0;
-}
-
-SEC("?fexit/__sched_setscheduler")
-int BPF_PROG(on_policy_set, struct task_struct *task, struct sched_attr *attr, bool user, bool pi, int result)
-{
-	if (result == -EPERM && attr->sched_policy == SCHED_DEADLINE && is_bound(task->pid))
-		tell_ask(task, ASKED_DEADLINE);
 	return 0;
 }
 

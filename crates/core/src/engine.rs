@@ -15,8 +15,6 @@
 //! - A thread that a rule keeps on some PEs leaves them neither without a policy nor for the guard.
 //! - A thread that set its own mask, or was placed by its user, is never touched.
 //! - A thread that inherited a mask set by corewise gets its own mask back.
-//! - A thread that works alone in its process keeps its mask: it is moved, as its program may still ask how
-//!   many PEs it may use (`moves`).
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
 //! - A thread whose binding was undone three times, by itself or by another program, is not bound again.
 //! - Each observation, and each batch of events, leads to at most [`BINDS_PER_PE_MAX`] binds and settings per
@@ -54,7 +52,6 @@ mod acting;
 mod confinement;
 mod gangs;
 mod intake;
-mod moves;
 mod present;
 mod settings;
 mod treatments;

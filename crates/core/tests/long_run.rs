@@ -106,7 +106,6 @@ impl Run {
             counters: Some(CounterReading::Sample(sample)),
             progress: None,
             hints: Hints::default(),
-            sizing: corewise_core::observe::Sizing::Fixed,
             ended,
         }
     }
@@ -180,7 +179,7 @@ impl Run {
         for Action { thread, change, .. } in actions {
             match change {
                 Change::Bind(_) => drop(self.bound.insert(*thread)),
-                Change::Move(_) | Change::Free => drop(self.bound.remove(thread)),
+                Change::Free => drop(self.bound.remove(thread)),
                 Change::Set(_) | Change::Reset(_) => {}
             }
             let (thread, change) = (*thread, change.clone());

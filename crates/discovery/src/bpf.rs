@@ -3,7 +3,6 @@
 //! The kernel side and its cost are described in `discovery.bpf.c` of the crate `bpf`. This module processes
 //! its notices and reads its list of threads.
 
-use super::asks::{self, Ask, RawAsk};
 use super::entries::{Entries, instant_of};
 use super::followed::Followed;
 use super::groups::Groups;
@@ -63,9 +62,6 @@ pub struct Bpf {
     starts: RingBuffer<'static>,
     started: Receiver<RawStart>,
     heirs: Heirs,
-    /// Wakes nobody.
-    asks: RingBuffer<'static>,
-    asked: Receiver<RawAsk>,
     /// Wakes on changes of the number of runnable threads.
     changes: RingBuffer<'static>,
     entries: Entries,
@@ -102,28 +98,30 @@ pub fn seems_permitted() -> bool {
 impl Bpf {
     /// Loads and attaches the programs.
     pub fn open(options: &Options) -> Result<Self, DiscoveryError> {
+        let mut object = bpf::open(bpf::DISCOVERY).map_err(refused)?;
         let prepares_exec = bpf::kernel_version().is_some_and(|version| version >= PREPARES_EXEC_SINCE);
-        // A kernel may describe the functions of those at asks, and refuse programs there.
-        let object = load(prepares_exec, true).or_else(|_| load(prepares_exec, false))?;
+        let at_exec = object.progs_mut().find(|program| program.name() == AT_PREPARED_EXEC);
+        at_exec.into_iter().for_each(|mut program| program.set_autoload(prepares_exec));
+        let object = object.load().map_err(bpf_error)?;
         let entries = Entries::of(&object, options)?;
         let ring_of = |name| bpf::map(&object, name, 0).map_err(refused);
         let (events, inbox) = ring(&ring_of("events")?)?;
         let (starts, started) = ring(&ring_of("starts")?)?;
-        let (asks, asked) = ring(&ring_of("asks")?)?;
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
         let now = Instant::now();
         let mut bpf = Bpf {
             // Attach those at switches first, so that the sleep of a followed thread is not missed.
             at_switches: watch_switches(&object).map_err(refused)?,
-            links: attach(&object, prepares_exec).map_err(refused)?,
+            links: bpf::attach_those(&object, |name| {
+                !AT_SWITCHES.contains(&name) && (prepares_exec || name != AT_PREPARED_EXEC)
+            })
+            .map_err(refused)?,
             pace: Pace::new(now),
             list: program(&object, "list").attach().map_err(bpf_error)?,
             ring: events,
             inbox,
             starts,
             started,
-            asks,
-            asked,
             heirs: Heirs::new(
                 bpf::map(&object, "bound", Heirs::BOUND_SIZE).map_err(refused)?,
                 bpf::map(&object, "heirs", 0).map_err(refused)?,
@@ -424,12 +422,6 @@ impl Discovery for Bpf {
         self.started.try_iter().map(start).collect()
     }
 
-    fn asks(&mut self) -> Vec<Ask> {
-        // An error shows again when the other notices are taken out.
-        let _ = self.asks.consume();
-        self.asked.try_iter().map(Ask::from).collect()
-    }
-
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.consume()?;
         self.adjust_watching()?;
@@ -516,28 +508,6 @@ fn app_of_process(known: &HashMap<u32, Known>, pid: u32) -> Option<AppId> {
     let of_it = |known: &&Known| known.facts.pid == pid;
     let first = known.get(&pid).filter(of_it);
     first.or_else(|| known.values().find(of_it)).map(|known| known.facts.app)
-}
-
-/// Loads the programs, those at system calls of bound threads only if they are wanted and can be attached.
-fn load(prepares_exec: bool, at_asks: bool) -> Result<Object, DiscoveryError> {
-    let mut object = bpf::open(bpf::DISCOVERY).map_err(refused)?;
-    let at_exec = object.progs_mut().find(|program| program.name() == AT_PREPARED_EXEC);
-    at_exec.into_iter().for_each(|mut program| program.set_autoload(prepares_exec));
-    if at_asks {
-        asks::choose(&mut object);
-    }
-    object.load().map_err(bpf_error)
-}
-
-/// Attaches the programs, but those at switches.
-fn attach(object: &Object, prepares_exec: bool) -> Result<Vec<Link>, String> {
-    let is_wanted = |name: &str| {
-        let is_elsewhere = AT_SWITCHES.contains(&name) || asks::is_at_asks(name);
-        !is_elsewhere && (prepares_exec || name != AT_PREPARED_EXEC)
-    };
-    let mut links = bpf::attach_those(object, is_wanted)?;
-    links.extend(asks::attach(object));
-    Ok(links)
 }
 
 /// Creates a ring whose entries are plain data of the kernel's layout, and where they arrive.

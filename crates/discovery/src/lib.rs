@@ -6,7 +6,6 @@
 
 mod applications;
 mod apps;
-pub mod asks;
 pub mod attach;
 pub mod bpf;
 pub mod continued;
@@ -23,7 +22,6 @@ mod unwatched;
 
 pub use applications::{ExecutedProgram, Extent};
 
-use asks::Ask;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
 use corewise_sys::cgroup::{ControlGroup, GroupError};
@@ -166,12 +164,6 @@ pub trait Discovery: Send {
     /// bound thread has created, and bound threads that execute another program. Empty if the source does not
     /// see that in time ([`heirs`]).
     fn starts(&mut self) -> Vec<Start> {
-        Vec::new()
-    }
-
-    /// Returns which processes have asked for what bound threads cannot have since the last call. Empty if
-    /// the source does not see that ([`asks`]).
-    fn asks(&mut self) -> Vec<Ask> {
         Vec::new()
     }
 

@@ -8,15 +8,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl LiveWorld {
-    /// Takes in what bound threads have asked for and could not have. It is said at once where there is a
-    /// log.
-    pub(super) fn take_asks(&mut self) {
-        for note in self.parts.actuators.note_asks(&self.parts.discovery.asks()) {
-            log::warn!(corewise_event = "asked"; "{note}");
-            self.notes.push(note);
-        }
-    }
-
     /// Records the events that were subscribed to.
     pub(super) fn note_events(&mut self, news: News, hints: Vec<(u32, u32, Hints)>) {
         if self.kinds.is_empty() {

@@ -270,7 +270,6 @@ impl LiveWorld {
         if self.watching && self.rests_for().is_zero() {
             self.refreshed = Some(Instant::now());
             self.parts.actuators.give_back_to(&self.parts.discovery.starts());
-            self.take_asks();
             let mut news = self.parts.discovery.refresh()?;
             self.judge_anew(&news);
             self.parts.actuators.note_starters(&news.starters);
@@ -352,7 +351,6 @@ impl LiveWorld {
             counters,
             hints: self.reports.hints(facts.pid, facts.tid),
             progress,
-            sizing: self.parts.actuators.sizing(facts.pid),
             ended: facts.ended,
         }
     }

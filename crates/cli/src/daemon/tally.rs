@@ -207,6 +207,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
-        assert_eq!(text.matches("outcome=").count(), 2 * KINDS.len() * OUTCOMES.len(), "all are known before");
+        assert_eq!(
+            text.matches("outcome=").count(),
+            2 * KINDS.len() * OUTCOMES.len(),
+            "all are known before"
+        );
     }
 }

@@ -90,7 +90,7 @@ impl Engine {
         if let (true, Some(guard)) = (are_off, &self.waits_guard) {
             let is_of_waits = |change: &Change| match change {
                 Change::Reset(kind) => OF_WAITS.contains(kind),
-                Change::Free | Change::Bind(_) | Change::Move(_) | Change::Set(_) => false,
+                Change::Free | Change::Bind(_) | Change::Set(_) => false,
             };
             let reason: Arc<str> = guard.reason().into();
             let resets = actions[before..].iter_mut().filter(|action| is_of_waits(&action.change));

@@ -95,11 +95,6 @@ impl Intake {
         }
     }
 
-    /// Returns whether everything was observed just now.
-    pub fn is_fresh(&self) -> bool {
-        self.now == self.observed
-    }
-
     /// Takes in the reading of a living thread. Whether the thread may be bound is decided elsewhere.
     pub fn take_thread(&mut self, reading: &ThreadReading, config: &EngineConfig) -> &mut Subject {
         let index = self.subjects.len();
@@ -126,8 +121,6 @@ impl Intake {
             runnable: demand.runnable,
             hints: reading.hints,
             treatment: None,
-            pid: reading.pid,
-            sizing: reading.sizing,
             fpu_class: window.class(),
             placeable: false,
             resident: false,
@@ -193,10 +186,10 @@ impl Intake {
     pub fn take_outcome(&mut self, outcome: &Outcome) {
         let standing = match (&outcome.change, &outcome.result) {
             (Change::Bind(_), OutcomeKind::Done) => Standing::Bound,
-            (Change::Free | Change::Move(_), OutcomeKind::Done | OutcomeKind::GivenBack) => Standing::Free,
+            (Change::Free, OutcomeKind::Done | OutcomeKind::GivenBack) => Standing::Free,
             // Until the next observation shows who set the mask.
-            (Change::Bind(_) | Change::Move(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
-            (_, _) => return,
+            (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
+            (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,
         };
         if let Some(index) = self.index(outcome.thread) {
             self.shown[index].standing = standing;

@@ -1,7 +1,6 @@
 //! What is in force: the changes that were requested, and which of them the world has confirmed or refused.
 
 use super::intake::Intake;
-use super::moves;
 use super::settings::Settings;
 use super::{OVER, RETRY_AFTER};
 use crate::cpuset::CpuSet;
@@ -40,8 +39,6 @@ struct Binding {
     undone: u32,
     /// Whether it is counted among those that are left alone.
     is_noted: bool,
-    /// Whether it was moved, and has the mask that its user permits.
-    is_moved: bool,
 }
 
 impl Binding {
@@ -74,7 +71,6 @@ impl Present {
         let Some(binding) = self.threads.get_mut(&thread) else { return };
         match &outcome.result {
             OutcomeKind::Done if outcome.change.gives_back() => binding.held = None,
-            OutcomeKind::Done if matches!(outcome.change, Change::Move(_)) => binding.held = None,
             OutcomeKind::Done => binding.held = bound.get(&thread).cloned(),
             OutcomeKind::Gone => drop(bound.remove(&thread)),
             OutcomeKind::GivenBack => {
@@ -102,7 +98,7 @@ impl Present {
         let is_new = !self.threads.contains_key(&thread);
         let is_lost = match reading.standing {
             // If it is still bound, it is freed because it may not be placed.
-            Standing::Bound | Standing::StartsPrograms | Standing::LeftAlone | Standing::NeedsAllPes => false,
+            Standing::Bound | Standing::StartsPrograms | Standing::LeftAlone => false,
             Standing::Free | Standing::Inherited | Standing::SelfPinned | Standing::UserPlaced => true,
         };
         if !is_lost || (is_new && !inherited) {
@@ -151,11 +147,9 @@ impl Present {
         // A thread that inherited a mask gets its own mask back in the same step, before it is bound.
         let is_left_to_us = match subject.view.standing {
             Standing::Free | Standing::Bound | Standing::Inherited => true,
-            Standing::StartsPrograms
-            | Standing::SelfPinned
-            | Standing::UserPlaced
-            | Standing::LeftAlone
-            | Standing::NeedsAllPes => false,
+            Standing::StartsPrograms | Standing::SelfPinned | Standing::UserPlaced | Standing::LeftAlone => {
+                false
+            }
         };
         let is_left_alone = binding.is_some_and(Binding::is_left_alone);
         let treatment = subject.treatment.as_ref();
@@ -188,7 +182,6 @@ impl Present {
         let (now, mut left) = (known.now, most);
         let living = known.subjects.iter().map(|subject| subject.view.thread);
         let mut towards = self.placement.actions_towards(wanted, living);
-        self.move_instead(&mut towards, wanted, known);
         if towards.iter().filter(|action| !action.change.gives_back()).nth(most).is_some() {
             let rests = |thread| known.subject(thread).is_some_and(|subject| !subject.runnable);
             let comes_first = |action: &Action| action.change.gives_back() || !rests(action.thread);
@@ -209,42 +202,6 @@ impl Present {
         left
     }
 
-    /// Threads that are to be [moved](moves) are not bound, and moved again if they have strayed.
-    fn move_instead(&self, towards: &mut Vec<Action>, wanted: &Placement, known: &Intake) {
-        let may_ask = moves::may_ask(&known.subjects);
-        let is_moved = |subject: &Subject| moves::is_moved(subject, &may_ask);
-        for action in towards.iter_mut().filter(|action| known.subject(action.thread).is_some_and(is_moved)) {
-            if let Change::Bind(pes) = &action.change {
-                action.change = Change::Move(pes.clone());
-            }
-        }
-        for subject in &known.subjects {
-            let thread = subject.view.thread;
-            let (Some(present), Some(wanted)) =
-                (self.placement.bound.get(&thread), wanted.bound.get(&thread))
-            else {
-                continue;
-            };
-            let binding = self.threads.get(&thread).filter(|_| present.pes == wanted.pes);
-            let Some(change) = binding.and_then(|binding| {
-                let has_rested = binding.bound_at.is_none_or(|at| known.now.since(at) >= moves::REST);
-                let may_stray = known.is_fresh() && has_rested;
-                match (is_moved(subject), binding.is_moved) {
-                    (false, false) => None,
-                    (false, true) => Some(Change::Bind(wanted.pes.clone())),
-                    (true, false) => Some(Change::Move(wanted.pes.clone())),
-                    (true, true) => {
-                        let strays = may_stray && moves::has_strayed(subject, &wanted.pes);
-                        strays.then(|| Change::Move(wanted.pes.clone()))
-                    }
-                }
-            }) else {
-                continue;
-            };
-            towards.push(Action { thread, change, reason: wanted.reason.clone() });
-        }
-    }
-
     fn record_request(&mut self, action: &Action, now: Time) {
         let (thread, placement) = (action.thread, &mut self.placement);
         match &action.change {
@@ -254,12 +211,10 @@ impl Present {
                     binding.bound_at = None;
                 }
             }
-            Change::Bind(pes) | Change::Move(pes) => {
+            Change::Bind(pes) => {
                 let assignment = Assignment { pes: pes.clone(), reason: action.reason.clone() };
                 placement.bound.insert(thread, assignment);
-                let binding = self.threads.entry(thread).or_default();
-                binding.bound_at = Some(now);
-                binding.is_moved = matches!(action.change, Change::Move(_));
+                self.threads.entry(thread).or_default().bound_at = Some(now);
             }
             Change::Set(setting) => {
                 let wanted = WantedSetting { setting: *setting, reason: action.reason.clone() };

@@ -127,7 +127,7 @@ impl Intake {
             Change::Free | Change::Reset(_) => {
                 self.subject(action.thread)?.treatment.as_ref()?.left_alone.clone()
             }
-            Change::Bind(_) | Change::Move(_) | Change::Set(_) => None,
+            Change::Bind(_) | Change::Set(_) => None,
         }
     }
 }
