@@ -70,7 +70,7 @@ impl Daemon {
     }
 }
 
-fn ask(socket: &Path, arguments: &[&str]) -> std::process::Output {
+pub fn ask(socket: &Path, arguments: &[&str]) -> std::process::Output {
     corewise().arg("status").args(arguments).arg("--socket").arg(socket).output().unwrap()
 }
 

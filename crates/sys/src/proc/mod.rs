@@ -112,7 +112,8 @@ impl Proc {
     /// Returns whether a process runs of which this `/proc` shows nothing: it was mounted with `hidepid`, and
     /// the process belongs to another user.
     pub fn hides(&self, pid: u32) -> bool {
-        let exists = || kill(Pid::from_raw(pid as i32), None) != Err(Errno::ESRCH);
+        // Number 0 would mean the caller's process group.
+        let exists = || pid != 0 && kill(Pid::from_raw(pid as i32), None) != Err(Errno::ESRCH);
         self.root == Path::new("/proc") && !self.root.join(pid.to_string()).exists() && exists()
     }
 

@@ -216,10 +216,14 @@ static int with(const char *what, char **command)
 static int keep(const char *folder, char **command)
 {
 	char path[4096];
+	struct stat output;
 	int file;
 
 	snprintf(path, sizeof(path), "%s/seen", folder);
 	file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	/* A policy that closes its output is given up at once. */
+	if (fstat(1, &output) == 0 && S_ISFIFO(output.st_mode) && dup(1) == -1)
+		return perror("dup"), 126;
 	if (flock(file, LOCK_EX) != 0 || dup2(file, 1) == -1)
 		return perror(path), 126;
 	close(file);
