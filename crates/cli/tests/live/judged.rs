@@ -4,6 +4,7 @@
 use crate::common::{Running, corewise, wait_for};
 use crate::daemon::{Daemon, answer, ask};
 use corewise_testing::needs;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -43,7 +44,8 @@ fn a_program_that_takes_the_place_of_another_one_of_its_name_is_judged_by_its_ow
     let daemon = Daemon::start_as(pid, rules, &[]);
     // It is unknown until the daemon has looked for the first time.
     let shown = || ask(&daemon.socket(), &[&pid.to_string(), "--json"]);
-    wait_for(|| String::from_utf8_lossy(&shown().stdout).contains("\"rule\": \"a\"").then_some(()));
+    let is_a = |shown: Value| shown["rule"] == "a";
+    wait_for(|| serde_json::from_slice(&shown().stdout).is_ok_and(is_a).then_some(()));
     assert_ne!(masks(pid), ["1"]);
     std::fs::write(path("go"), "").unwrap();
     wait_for(|| (masks(pid) == ["1"]).then_some(()));
