@@ -30,7 +30,9 @@ fn is_parallel(class: &Value) -> bool {
 }
 
 fn each_program_has_its_own_parallelism(source: &str) {
-    let applications = applications(&["--discovery", source]);
+    let mut applications = applications(&["--discovery", source]);
+    // The end of a program may be seen after the start of the next one of its name, which is another one then.
+    applications.retain(|app| !app["name"].as_str().unwrap().starts_with("single #"));
     let names: Vec<_> = applications.iter().map(|app| (&app["name"], &app["executed_by"])).collect();
     let (sh, nobody) = (Value::from("sh"), Value::Null);
     assert_eq!(
