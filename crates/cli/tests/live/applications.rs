@@ -23,15 +23,15 @@ fn applications(arguments: &[&str]) -> Vec<Value> {
     report["applications"].as_array().unwrap().clone()
 }
 
-/// Whether this is the class of a program with several threads at work. On a busy machine the last of them may
-/// work alone for long.
+/// Whether this is the class of a program with several threads at work. On a busy machine the last of them
+/// may work alone for long.
 fn is_parallel(class: &Value) -> bool {
     ["HP", "PS"].iter().any(|parallel| class == parallel)
 }
 
 fn each_program_has_its_own_parallelism(source: &str) {
     let mut applications = applications(&["--discovery", source]);
-    // The end of a program may be seen after the start of the next one of its name, which is another one then.
+    // Where the end of a program is seen after the start of the next one of its name, that is another one.
     applications.retain(|app| !app["name"].as_str().unwrap().starts_with("single #"));
     let names: Vec<_> = applications.iter().map(|app| (&app["name"], &app["executed_by"])).collect();
     let (sh, nobody) = (Value::from("sh"), Value::Null);
