@@ -23,10 +23,9 @@ fn applications(arguments: &[&str]) -> Vec<Value> {
     report["applications"].as_array().unwrap().clone()
 }
 
-/// Whether this is the class of a program with several threads at work. On a busy machine the last of them
-/// may work alone for long.
+/// Whether this is the class of a program whose threads work at the same time.
 fn is_parallel(class: &Value) -> bool {
-    ["HP", "PS"].iter().any(|parallel| class == parallel)
+    *class == "HP"
 }
 
 fn each_program_has_its_own_parallelism(source: &str) {
