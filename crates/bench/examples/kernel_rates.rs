@@ -13,7 +13,7 @@
 //! run on PE 0.
 
 use corewise_bench::kernels::{Loop, Role, SharedLines, facts, prepare, vector_unit};
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,9 +5,9 @@
 //! ```
 
 use corewise_bench::nas;
-use corewise_core::calibrate::{Nas, ProblemClass};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::kernels::{Nas, ProblemClass};
 use std::error::Error;
 use std::process::ExitCode;
 

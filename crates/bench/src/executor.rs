@@ -7,11 +7,10 @@ use super::kernels::{Role, SharedLines};
 use super::memory;
 use super::nas::{self, NasError, npb};
 use super::workers::{Assignment, Failure, Meeting, PRIORITY, Part, Partnership, Worker};
-use corewise_core::calibrate::{
-    Executor, ExecutorError, Kernel, Nas, NasRun, ProblemClass, Repetition, Task, TaskRun,
-};
+use corewise_core::calibrate::{Executor, ExecutorError, NasRun, Repetition, Task, TaskRun};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::kernels::{Kernel, Nas, ProblemClass};
 use corewise_core::time::Time;
 use corewise_sys::proc::Proc;
 use corewise_sys::proc::pe_times::{PeTimes, TICK};

@@ -13,9 +13,10 @@
 
 use super::disturbance::{Absence, Reading, Watch};
 use super::kernels::{self, Loop, Role, SharedLines};
-use corewise_core::calibrate::{ExecutorError, Kernel, Task};
+use corewise_core::calibrate::{ExecutorError, Task};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::kernels::Kernel;
 use corewise_sys::affinity;
 use corewise_sys::real_time::RealTime;
 use nix::errno::Errno;

@@ -11,9 +11,10 @@
 //! scheduling.
 
 use corewise_bench::executor::{LiveExecutor, Options};
-use corewise_core::calibrate::{Executor, Kernel, Task};
+use corewise_core::calibrate::{Executor, Task};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::kernels::Kernel;
 use corewise_core::stats::quantile;
 use corewise_core::time::parse_duration;
 use corewise_sys::affinity;

@@ -1,7 +1,6 @@
 //! The `corewise` command.
 
 mod commands;
-mod daemon;
 mod examples;
 mod experiments;
 mod help;
@@ -9,15 +8,14 @@ mod help;
 mod hostile;
 mod machine_file;
 mod old_spellings;
+mod options;
 mod outputs;
 mod parallel;
-mod process_facts;
 mod profile_file;
 mod profile_views;
 mod recording_file;
 mod remedies;
 mod report_file;
-mod rules_files;
 mod session;
 mod whole_file;
 
@@ -59,7 +57,7 @@ use std::process::ExitCode;
 
 /// Hardware-aware thread scheduling for Linux.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(name = "corewise", version, about)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

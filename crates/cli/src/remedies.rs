@@ -7,6 +7,9 @@ use clap::Command;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+/// Where to read what to do, in messages about something that is missing.
+pub const ASK: &str = "`corewise doctor` says what is missing";
+
 /// Options that another command has, or that people expect, and what does it: the command, the option, the
 /// remedy.
 const ELSEWHERE: [(&str, &str, &str); 3] = [

@@ -22,6 +22,7 @@ pub mod engine;
 pub mod evidence;
 pub mod guard;
 pub mod ids;
+pub mod kernels;
 pub mod machine_model;
 pub mod mitigations;
 pub mod observe;

@@ -8,7 +8,7 @@
 
 Options: `--only lua,sqlite` (programs), `--backend shadow|step|lbr`, `--rate HZ`, `--branches N`. Everything lies
 in target/rebuild. Needs a Debian 12 with clang-19, llvm-19, lld-19, bolt-19, libclang-rt-19-dev, tclsh, make, dpkg-dev and
-`cargo build --release -p corewise`. See README.md.
+`cargo build --release -p corewise-cli`. See README.md.
 """
 
 import argparse

@@ -6,7 +6,7 @@
 //! the loop is not counted.
 
 use super::{Facts, Loop, Made};
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
 

@@ -15,7 +15,7 @@
 //!   dividend, and the drift of the floating-point ones tells how many there were.
 
 use super::{Facts, Loop, Made};
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
 

@@ -10,7 +10,7 @@
 
 use super::vector::{Sweep, Vector, sweep};
 use super::{Facts, Loop, Made};
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use std::sync::atomic::AtomicBool;
 
 pub(super) const FACTS: &[Facts] = &[

@@ -17,7 +17,7 @@
 use super::region::Region;
 use super::vector::{Sweep, Vector, sweep};
 use super::{Facts, KernelError, Loop};
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
 

@@ -23,8 +23,8 @@ mod sync;
 mod vector;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use corewise_core::calibrate::Focus;
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Focus;
+use corewise_core::kernels::Kernel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

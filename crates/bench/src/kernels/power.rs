@@ -7,7 +7,7 @@
 
 use super::vector::Vector;
 use super::{Facts, Loop, Made};
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
 

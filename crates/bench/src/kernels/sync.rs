@@ -13,7 +13,7 @@
 //! that belongs to the picture.
 
 use super::{Facts, KernelError, Loop, Made, Role, SharedLines};
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -10,7 +10,8 @@
 use super::random::Random;
 use super::team::Team;
 use super::{Problem, close_to};
-use corewise_core::calibrate::{NasRun, ProblemClass};
+use corewise_core::calibrate::NasRun;
+use corewise_core::kernels::ProblemClass;
 use std::iter::zip;
 use std::ops::Range;
 use std::time::Instant;

@@ -8,7 +8,8 @@
 use super::random::Random;
 use super::team::Team;
 use super::{Problem, close_to};
-use corewise_core::calibrate::{NasRun, ProblemClass};
+use corewise_core::calibrate::NasRun;
+use corewise_core::kernels::ProblemClass;
 use std::time::Instant;
 
 /// Pairs are made in blocks of this many, so that the generator's chain of multiplications does not delay

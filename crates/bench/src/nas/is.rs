@@ -8,7 +8,8 @@
 use super::Problem;
 use super::random::Random;
 use super::team::Team;
-use corewise_core::calibrate::{NasRun, ProblemClass};
+use corewise_core::calibrate::NasRun;
+use corewise_core::kernels::ProblemClass;
 use std::iter::zip;
 use std::ops::Range;
 use std::time::Instant;

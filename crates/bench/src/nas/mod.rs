@@ -16,8 +16,9 @@ mod random;
 mod team;
 
 use super::memory;
-use corewise_core::calibrate::{Nas, NasRun, ProblemClass};
+use corewise_core::calibrate::NasRun;
 use corewise_core::ids::PeId;
+use corewise_core::kernels::{Nas, ProblemClass};
 use nix::errno::Errno;
 use std::path::Path;
 use team::Team;

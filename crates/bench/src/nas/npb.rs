@@ -5,9 +5,10 @@
 //! in an empty directory, so that no `*.input` file changes the problem. It prints its own time and
 //! verification result.
 
-use corewise_core::calibrate::{Nas, NasRun, ProblemClass};
+use corewise_core::calibrate::NasRun;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
+use corewise_core::kernels::{Nas, ProblemClass};
 use corewise_sys::launch::{Launch, LaunchError, Running, Stream};
 use nix::errno::Errno;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! `corewise attach` and `corewise detach`: which running programs the daemon places.
 
-use crate::daemon::client::{Connection, candidates};
 use anyhow::Result;
+use corewise_daemon::client::{Connection, candidates};
 use corewise_render::terminal;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct Detach {
 #[derive(Debug, clap::Args)]
 struct Named {
     /// The processes
-    #[arg(value_name = "PID", required = true, value_delimiter = ',', value_parser = super::pid)]
+    #[arg(value_name = "PID", required = true, value_delimiter = ',', value_parser = crate::options::pid)]
     pids: Vec<u32>,
     /// The daemon's socket
     #[arg(long, value_name = "FILE")]
@@ -66,7 +66,7 @@ impl Named {
             match daemon.ask(method, json!({"pid": pid})) {
                 Ok(answer) => take(*pid, &answer),
                 Err(error) => {
-                    terminal::message(terminal::describe_error(error.as_ref()));
+                    terminal::message(terminal::describe_error(&error));
                     status = 1;
                 }
             }

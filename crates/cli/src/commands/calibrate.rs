@@ -9,9 +9,8 @@ use corewise_bench::conditions::Refusal;
 use corewise_bench::executor::{LiveExecutor, Options};
 use corewise_bench::kernels;
 use corewise_bench::nas::npb;
-use corewise_core::calibrate::{
-    Executor, Kernel, Nas, ProblemClass, Progress, Settings, calibrate, discover::discover,
-};
+use corewise_core::calibrate::{Executor, Progress, Settings, calibrate, discover::discover};
+use corewise_core::kernels::{Kernel, Nas, ProblemClass};
 use corewise_core::profile::{Circumstances, Evidence, MachineProfile, parse, to_json};
 use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
@@ -86,7 +85,7 @@ pub struct Calibrate {
     machine: Option<String>,
     /// The model's noise: relative standard deviation of one measurement
     #[arg(long, value_name = "SHARE", requires = "machine", default_value_t = 0.02)]
-    #[arg(value_parser = super::share)]
+    #[arg(value_parser = crate::options::share)]
     noise: f64,
 }
 

@@ -1,8 +1,8 @@
 //! `corewise characterize`: what a program uses, as in Table I of the BulldOver paper.
 
-use super::doctor::ASK;
-use super::{SourceOptions, ThisMachine};
+use crate::options::{SourceOptions, ThisMachine};
 use crate::outputs::JsonOutput;
+use crate::remedies::ASK;
 use crate::session::team_size::Teams;
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use anyhow::{Result, bail};

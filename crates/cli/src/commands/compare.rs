@@ -3,7 +3,6 @@
 pub mod file;
 pub mod workload;
 
-use crate::daemon::client;
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
@@ -14,6 +13,7 @@ use corewise_core::comparison::{
 };
 use corewise_core::policy::{PolicySpec, SPREAD};
 use corewise_core::time::parse_duration;
+use corewise_daemon::client;
 use corewise_render::comparison::{Comparison, DEFAULT, csv, page, share, table};
 use corewise_render::terminal;
 use corewise_render::terminal::progress::{ProgressBar, remaining};

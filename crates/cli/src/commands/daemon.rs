@@ -1,9 +1,6 @@
 //! `corewise daemon`: watches and places all programs, until it is ended.
 
-use super::{PolicyOptions, SourceOptions, Targets, ThisMachine};
-use crate::daemon::treatments::{Shared, Treatments};
-use crate::daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, socket_of_user};
-use crate::rules_files::Place;
+use crate::options::{PolicyOptions, RulesPlace, SourceOptions, Targets, ThisMachine};
 use crate::session::team_size::Teams;
 use crate::session::{self, Machine, SessionRequest};
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,6 +11,8 @@ use corewise_core::own_cost;
 use corewise_core::policy::{ByRule, Claims, SPREAD};
 use corewise_core::waits::Mitigations;
 use corewise_counters::descriptors::DescriptorLimit;
+use corewise_daemon::treatments::{Shared, Treatments};
+use corewise_daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, place};
 use corewise_discovery::Extent;
 use corewise_rules::{Applications, Rules};
 use corewise_sys::environment;
@@ -42,7 +41,7 @@ pub struct Daemon {
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
     #[command(flatten)]
-    rules: Place,
+    rules: RulesPlace,
     /// The share of the machine that the daemon itself may take, in percent of all PEs; above it, it looks
     /// rarer, and says so
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * own_cost::DEFAULT, value_parser = percent)]
@@ -133,7 +132,7 @@ impl Daemon {
         if let Some(outer) = environment::outer_corewise() {
             bail!("inside `corewise run` (process {outer}), which places these threads: start it outside");
         }
-        let socket = self.socket.clone().map_or_else(socket_of_user, Ok).map_err(|why| anyhow!(why))?;
+        let socket = self.socket.clone().map_or_else(place::of_user, Ok).map_err(|why| anyhow!(why))?;
         let extent = match wanted.applications.unwrap_or_default() {
             Applications::Unit => Extent::Unit,
             Applications::Program => Extent::Program,

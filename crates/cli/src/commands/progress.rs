@@ -31,7 +31,7 @@ const PATIENCE: u32 = 3;
 #[derive(Debug, clap::Args)]
 pub struct Progress {
     /// Instead of a command: a running process, until it ends or Ctrl-C
-    #[arg(long, value_name = "PID", value_parser = super::pid, conflicts_with = "command")]
+    #[arg(long, value_name = "PID", value_parser = crate::options::pid, conflicts_with = "command")]
     pid: Option<u32>,
     /// Time between two lines
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1s")]

@@ -1,6 +1,6 @@
 //! `corewise replay`: what a policy would have decided over a recording.
 
-use super::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
+use crate::options::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::{recording_file, report_file};
 use anyhow::Result;

@@ -1,13 +1,13 @@
 //! `corewise rules`: checks the rules of the daemon, and explains what applies to a process.
 
-use crate::daemon::client::{Connection, candidates};
+use crate::options::RulesPlace;
 use crate::outputs::JsonOutput;
-use crate::process_facts;
-use crate::rules_files::{self, Place};
 use anyhow::{Result, bail};
 use corewise_core::waits::Mitigations;
+use corewise_daemon::client::{Connection, candidates};
 use corewise_render::table::Table;
 use corewise_render::terminal::{Name, print};
+use corewise_rulebook as rulebook;
 use corewise_rules::{Fact, Facts, PeChoice, Rules as All, Settings, Verdict, policy_word};
 use corewise_sys::proc::Proc;
 use serde::Serialize;
@@ -32,7 +32,7 @@ enum Action {
         #[arg(value_name = "FILE", conflicts_with = "config_dir")]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        place: Place,
+        place: RulesPlace,
     },
     /// Have the running daemon read its rules again; if anything is wrong with them, it keeps the former ones
     Reload {
@@ -48,7 +48,7 @@ enum Action {
         #[command(flatten)]
         json: JsonOutput,
         #[command(flatten)]
-        place: Place,
+        place: RulesPlace,
     },
 }
 
@@ -58,8 +58,8 @@ impl Rules {
         match self.action {
             Action::Check { files, place } => {
                 let rules = match files.is_empty() {
-                    true => rules_files::read(&place.directories()?)?,
-                    false => rules_files::read_files(&files)?,
+                    true => rulebook::files::read(&place.directories()?)?,
+                    false => rulebook::files::read_files(&files)?,
                 };
                 let count = rules.rules.len();
                 print(&format!("{count} rule{}, no errors\n", if count == 1 { "" } else { "s" }))?;
@@ -70,7 +70,7 @@ impl Rules {
                 print(&format!("{} rules in force\n", answer["rules"]))?;
             }
             Action::Why { pid, json, place } => {
-                let rules = rules_files::read(&place.directories()?)?;
+                let rules = rulebook::files::read(&place.directories()?)?;
                 let proc = Proc::own();
                 if proc.hides(pid) {
                     bail!("/proc hides process {pid} (hidepid): ask as its user, or as root");
@@ -78,7 +78,7 @@ impl Rules {
                 if proc.status(pid)?.is_none() {
                     bail!("there is no process {pid}: name a running one");
                 }
-                let facts = process_facts::of(&proc, pid, true);
+                let facts = rulebook::facts::of(&proc, pid, true);
                 let why = Why::new(pid, &facts, &rules);
                 json.show(&why, || why.shown())?;
             }

@@ -1,14 +1,12 @@
 //! `corewise run`: runs a command, watches its threads and places them.
 
-use super::doctor::ASK;
-use super::{OnOff, PolicyOptions, SourceOptions, Targets, ThisMachine};
-use crate::daemon::client;
+use crate::options::{OnOff, PolicyOptions, RulesPlace, SourceOptions, Targets, ThisMachine};
 use crate::outputs::{JsonOutput, OutputFile};
-use crate::rules_files::{self, Place};
+use crate::remedies::ASK;
 use crate::session::attached;
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
-use crate::{process_facts, report_file, whole_file};
+use crate::{report_file, whole_file};
 use anyhow::{Result, bail};
 use corewise_binding::actuators;
 use corewise_core::engine::EngineConfig;
@@ -16,10 +14,12 @@ use corewise_core::policy::Claims;
 use corewise_core::report::headline_of_unwatched;
 use corewise_core::time::parse_duration;
 use corewise_core::waits::Mitigations;
+use corewise_daemon::client;
 use corewise_discovery::Extent;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
+use corewise_rulebook as rulebook;
 use corewise_rules::{Fact, Verdict};
 use corewise_sys::launch::{Launch, LaunchError, Output};
 use corewise_sys::{environment, proc};
@@ -91,7 +91,7 @@ pub struct Run {
     #[arg(long, conflicts_with = "targets")]
     adapt_team: bool,
     #[command(flatten)]
-    rules: Place,
+    rules: RulesPlace,
     /// Try each placement on the running program, and keep it only if the program gets faster
     ///
     /// This takes a program whose progress can be measured (docs/guard.md). Likewise, changes of waits that
@@ -213,10 +213,10 @@ impl Run {
         if self.adapt_team || !self.may_change_command() {
             return Ok(notes);
         }
-        match rules_files::read(&directories) {
+        match rulebook::files::read(&directories) {
             // To look for the user's name may take a network's time.
             Ok(rules) if rules.rules.iter().any(|rule| rule.settings.adapt_team) => {
-                let facts = process_facts::of_command(&self.command, rules.ask_for(Fact::BuildId));
+                let facts = rulebook::facts::of_command(&self.command, rules.ask_for(Fact::BuildId));
                 let Verdict { rule, settings, .. } = rules.matching(&facts);
                 self.adapt_team = settings.adapt_team;
                 if let (Some(rule), true) = (rule, self.adapt_team) {
@@ -251,7 +251,7 @@ impl Run {
             }
             Err(why) => {
                 if !self.quiet {
-                    let why = terminal::describe_error(why.as_ref());
+                    let why = terminal::describe_error(&why);
                     terminal::message(format_args!("watched without the daemon that runs: {why}"));
                 }
                 Ok(())

@@ -1,6 +1,7 @@
 //! `corewise sim`: simulates a scenario.
 
-use super::{OnOff, check_profile, fuzz, start_patiently};
+use super::{check_profile, fuzz};
+use crate::options::{OnOff, start_patiently};
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::{machine_file, whole_file};
 use anyhow::{Context, Result, bail};

@@ -1,8 +1,8 @@
 //! `corewise status`: what the daemon does.
 
-use crate::daemon::client::{Connection, candidates};
 use crate::outputs::JsonOutput;
 use anyhow::Result;
+use corewise_daemon::client::{Connection, candidates};
 use corewise_render::table::Table;
 use corewise_render::terminal;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub struct Status {
     /// One process: what is done with it and why, and its threads
-    #[arg(value_name = "PID", value_parser = super::pid)]
+    #[arg(value_name = "PID", value_parser = crate::options::pid)]
     pid: Option<u32>,
     /// The daemon's socket
     #[arg(long, value_name = "FILE")]
@@ -36,7 +36,7 @@ impl Status {
             Some(pid) => ("Explain", json!({"pid": pid})),
             None => ("GetStatus", json!({})),
         };
-        daemon.call(method, parameters, self.follow, |answer| {
+        daemon.call(method, parameters, self.follow, |answer| -> Result<bool> {
             match &mut lines {
                 Some(lines) => lines.write(&answer)?,
                 None if self.pid.is_some() => terminal::print(&explanation(&answer))?,

@@ -1,6 +1,6 @@
 //! `corewise topo`: shows what a machine's processing elements share.
 
-use super::{FpuModules, OtherMachine};
+use crate::options::{FpuModules, OtherMachine};
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};

@@ -1,6 +1,6 @@
 //! `corewise what-if`: simulates how fast recorded threads would be on another machine.
 
-use super::{PolicyOptions, start_patiently};
+use crate::options::{PolicyOptions, start_patiently};
 use crate::outputs::JsonOutput;
 use crate::{machine_file, recording_file};
 use anyhow::{Context, Result};

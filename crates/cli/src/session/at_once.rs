@@ -3,10 +3,13 @@
 //! A command that ends before the heavier sources are ready has no report: only what was done about its waits
 //! is known. If a report or a placement is asked for, everything is therefore ready before the start.
 
+use super::beginning::{children, nested, own_processes, user_decides_waits};
 use super::command_cpu::CommandCpu;
+use super::ended::Ended;
+use super::machine::Machine;
+use super::request::SessionRequest;
 use super::sources::{self, Attached, Choice};
 use super::watch::{Watch, guarding};
-use super::{Ended, Machine, SessionRequest, children, nested, own_processes, user_decides_waits};
 use anyhow::{Context, Result, bail};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::guardian::Guardian;
@@ -49,7 +52,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let (application, choice) = (request.name(), Choice::of(&request));
     let (config, first) = (request.config, command.as_raw() as u32);
     let hot_plug = request.machine.hot_plug();
-    let machine = request.machine.model.get().cloned().map_or_else(light_machine, Ok)?;
+    let machine = request.machine.loaded().cloned().map_or_else(light_machine, Ok)?;
     let (arm, guardian) = arm(&acts);
     let prepare = Preparation { choice, machine: request.machine, config, acts: request.act };
     let prepare = Box::new(move || -> Prepare {

@@ -1,11 +1,13 @@
 //! A run of running processes: they are attached with their descendants, or as a control group, and detached
 //! with every mask restored while they keep running.
 
+use super::beginning::{actuators, guard, nested, own_processes, processes_of, recover};
 use super::command_cpu::CommandCpu;
+use super::ended::Ended;
+use super::request::SessionRequest;
 use super::sources::{Attached, Choice, attach_running};
 use super::watch::Watch;
-use super::{Ended, SessionRequest, actuators, guard, nested, own_processes, processes_of, recover};
-use crate::commands::Targets;
+use crate::options::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::heartbeat::IfHung;

@@ -1,10 +1,11 @@
 //! A daemon's session: running and coming processes are watched and placed until it is asked to end.
 
 use super::attached::{Attachable, look_to_watch};
+use super::beginning::{actuators, guard, own_processes, processes_of, recover};
+use super::request::SessionRequest;
 use super::sources::{Attached, Choice, attach_running};
 use super::watch::guarding;
-use super::{SessionRequest, actuators, guard, own_processes, processes_of, recover};
-use crate::commands::Targets;
+use crate::options::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_binding::changes::Changes;
 use corewise_binding::guardian::Guardian;

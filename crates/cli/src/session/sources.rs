@@ -1,7 +1,8 @@
 //! The sources that watch a command: of its threads, and of their counters.
 
-use super::{SessionRequest, warn, with_descriptors_left};
-use crate::commands::doctor::ASK;
+use super::beginning::{warn, with_descriptors_left};
+use super::request::SessionRequest;
+use crate::remedies::ASK;
 use anyhow::{Context, Result, bail};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::policy::Reading;

@@ -15,7 +15,7 @@
 //! are never larger, and it hands out few. With `dynamic`, each iteration is asked for: in LLVM's library
 //! that cost 0.25 µs (*measured*, libomp 19, two threads), in loops of short iterations 200 times the work.
 
-use super::Machine;
+use super::machine::Machine;
 use corewise_code::openmp::{self, Loops};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::MachineModel;

@@ -1,10 +1,11 @@
 //! The loop of a watched run, and what becomes of it.
 
+use super::beginning::warn;
 use super::command_cpu::CommandCpu;
+use super::ended::{Ended, Knowledge, circumstances, exited};
 use super::sources::Attached;
-use super::{Ended, Knowledge, circumstances, exited, warn};
-use crate::commands::doctor::ASK;
 use crate::recording_file::RecordingWriter;
+use crate::remedies::ASK;
 use anyhow::{Result, bail};
 use corewise_binding::actuators::Actuators;
 use corewise_binding::shared::board::SharedBoard;

@@ -32,7 +32,7 @@ const EXCEPTIONS: [(&str, &str, &str); 6] = [
     ("ARCHITECTURE.md", "all the same", "means: the same to all"),
     ("CHANGELOG.md", "told", "the former name of a key"),
     ("CHANGELOG.md", "held up", "a published text"),
-    ("crates/cli/src/daemon/tally.rs", "told", "`not_told` is a value of a metric's label"),
+    ("crates/daemon/src/tally.rs", "told", "`not_told` is a value of a metric's label"),
     ("crates/cli/tests/live/guard.rs", "told", "`not_told` is a value in reports"),
     ("docs/metrics.md", "told", "`not_told` is a value of a metric's label"),
 ];

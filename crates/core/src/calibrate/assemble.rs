@@ -2,8 +2,9 @@
 
 use super::cell::{ClassArms, Contrast, CurveArm, Place, Purpose};
 use super::samples::{Measured, Usual, lost_share};
-use super::{ExecutorError, Focus, Kernel, Nas, ProblemClass, Settings, TaskRun};
+use super::{ExecutorError, Settings, TaskRun};
 use crate::ids::PeId;
+use crate::kernels::{Focus, Kernel, Nas, ProblemClass};
 use crate::profile::{
     Circumstances, ContentionCurve, Delta, Load, MachineProfile, Measurement, MemoryPoint, Missing,
     NasResult, PairLatency, PairResult, PeSpeed, Resource, Subject, Verdict, Workload,

@@ -5,8 +5,9 @@
 //! these repetitions as its *arms*; a *contrast* is a weighted sum of logarithms of their rates, such as
 //! "half of each thread's rate when close, minus half of each when distant".
 
-use super::{Kernel, Nas, ProblemClass, Task};
+use super::Task;
 use crate::ids::PeId;
+use crate::kernels::{Kernel, Nas, ProblemClass};
 use crate::profile::{Load, Resource, Workload};
 
 /// What runs at the same time.

@@ -1,7 +1,7 @@
 //! The interface between the calibration method and the machine that is measured.
 
-use super::{Kernel, Nas, ProblemClass};
 use crate::ids::PeId;
+use crate::kernels::{Kernel, Nas, ProblemClass};
 use crate::time::Time;
 use std::time::Duration;
 

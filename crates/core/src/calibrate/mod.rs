@@ -10,7 +10,6 @@ mod cell;
 mod classes;
 pub mod discover;
 mod executor;
-mod kernel;
 mod nas_time;
 mod plan;
 mod samples;
@@ -18,7 +17,6 @@ mod session;
 mod settings;
 
 pub use executor::{Executor, ExecutorError, NasRun, REGION_UNIT, Repetition, Task, TaskRun, whole_pages};
-pub use kernel::{Focus, Kernel, KernelUsage, Nas, ProblemClass};
 pub use session::calibrate;
 pub use settings::{Mode, Phase, Progress, Settings};
 

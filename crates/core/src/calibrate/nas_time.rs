@@ -1,6 +1,6 @@
 //! Estimates the duration of a NAS benchmark before it has been run, to decide whether to start it.
 
-use super::{Nas, ProblemClass};
+use crate::kernels::{Nas, ProblemClass};
 
 /// Seconds of one thread on a modest PE for classes S, W, A, B and C.
 ///

@@ -10,8 +10,9 @@
 
 use super::cell::{Arm, Cell, ClassArms, Contrast, CurveArm, Place, Purpose};
 use super::classes::{Classes, Star};
-use super::{Focus, Kernel, Mode, Nas, ProblemClass, Settings, Task, whole_pages};
+use super::{Mode, Settings, Task, whole_pages};
 use crate::ids::PeId;
+use crate::kernels::{Focus, Kernel, Nas, ProblemClass};
 use crate::profile::{Load, Missing, Resource, Workload};
 use crate::topology::{DomainKind, Topology, size};
 

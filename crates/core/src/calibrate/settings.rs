@@ -1,6 +1,6 @@
 //! The user's settings of a calibration, and its progress reports.
 
-use super::{Kernel, Nas, ProblemClass};
+use crate::kernels::{Kernel, Nas, ProblemClass};
 use crate::profile::Evidence;
 use std::time::Duration;
 

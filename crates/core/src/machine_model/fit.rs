@@ -32,8 +32,8 @@
 
 use super::contention::{Demand, LINE_BYTES, Load};
 use super::{ASSUMED_CONFIDENCE, Figure, MachineModel, Parameter, Pe, Source};
-use crate::calibrate::Kernel;
 use crate::ids::PeId;
+use crate::kernels::Kernel;
 use crate::profile::{self, INDIFFERENT, MachineProfile, Measurement, PairResult, Workload};
 use crate::topology::DomainKind;
 use std::collections::BTreeMap;

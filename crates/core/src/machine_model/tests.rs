@@ -1,7 +1,7 @@
 use super::contention::Demand;
 use super::*;
-use crate::calibrate::Kernel;
 use crate::classify::CONFIDENCE_MIN;
+use crate::kernels::Kernel;
 use crate::profile::fixture::GOOD;
 use crate::profile::{self, Evidence, MachineProfile, Measurement, MemoryPoint};
 use proptest::prelude::*;

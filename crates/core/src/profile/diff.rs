@@ -150,8 +150,8 @@ fn topology(before: &MachineProfile, after: &MachineProfile) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibrate::Kernel;
     use crate::ids::PeId;
+    use crate::kernels::Kernel;
     use crate::profile::{Discovery, Evidence, Load, MemoryPoint, PairClass, PairResult, PeSpeed, Workload};
     use crate::topology::Topology;
 

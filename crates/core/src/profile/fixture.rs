@@ -1,7 +1,7 @@
 //! A made-up machine profile for tests.
 
 use super::*;
-use crate::calibrate::Kernel;
+use crate::kernels::Kernel;
 
 /// A figure that passes every check.
 pub const GOOD: Measurement = Measurement { value: 1.0, low: 0.9, high: 1.2, repetitions: 7 };

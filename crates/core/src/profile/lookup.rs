@@ -1,8 +1,8 @@
 //! Questions that schedulers and the simulator ask a profile.
 
 use super::{ContentionCurve, MachineProfile, Measurement, Resource, Workload};
-use crate::calibrate::Kernel;
 use crate::ids::PeId;
+use crate::kernels::Kernel;
 
 impl MachineProfile {
     /// Returns the class of a pair of PEs as an index; `None` if no pair of that class was measured.

@@ -4,9 +4,9 @@
 //! Every figure is a [`Measurement`] with its interval, or it is absent with the reason in
 //! [`MachineProfile::missing`].
 
-use crate::calibrate::{Kernel, Nas, ProblemClass};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
+use crate::kernels::{Kernel, Nas, ProblemClass};
 use crate::topology::{DomainKind, Topology};
 use serde::{Deserialize, Serialize};
 

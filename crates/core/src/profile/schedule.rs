@@ -19,9 +19,9 @@
 //! domain is a single pair.
 
 use super::{Discovery, Evidence, MachineProfile, Measurement, Workload};
-use crate::calibrate::Kernel;
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
+use crate::kernels::Kernel;
 use crate::topology::kinds::{self, TOLERANCE_PERCENT, Vote};
 use crate::topology::{CpuKind, Domain, DomainKind, Topology};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Made-up machine profiles for tests: plausible, complete, always the same.
 
-use corewise_core::calibrate::{Focus, Kernel, Nas, ProblemClass};
 use corewise_core::ids::PeId;
+use corewise_core::kernels::{Focus, Kernel, Nas, ProblemClass};
 use corewise_core::profile::*;
 use corewise_core::topology::{DomainKind, Topology};
 

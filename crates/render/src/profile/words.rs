@@ -1,6 +1,6 @@
 //! Formats of the figures of a machine profile.
 
-use corewise_core::calibrate::{Focus, Kernel};
+use corewise_core::kernels::{Focus, Kernel};
 use corewise_core::profile::{MachineProfile, Measurement};
 
 /// Returns the name of a pair class by its index.

@@ -1,7 +1,7 @@
 //! The demands of exchanges of values and of the NAS benchmarks on a PE. (Those of kernels are in
 //! [`Kernel::usage`].)
 
-use corewise_core::calibrate::{Kernel, Nas, ProblemClass};
+use corewise_core::kernels::{Kernel, Nas, ProblemClass};
 use corewise_core::machine_model::contention::Demand;
 
 /// The issue width of the cores that the mixes are described for.

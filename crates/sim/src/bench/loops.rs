@@ -3,7 +3,7 @@
 //! 2010.
 
 use super::kernels;
-use corewise_core::calibrate::{Kernel, KernelUsage};
+use corewise_core::kernels::{Kernel, KernelUsage};
 use corewise_core::machine_model::contention::Demand;
 use corewise_core::machine_model::{Distance, MachineModel};
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,7 @@
 //! misses when alone are given, and not a loop over a region.
 
 use super::loops::Loops;
-use corewise_core::calibrate::Kernel;
+use corewise_core::kernels::Kernel;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::machine_model::contention::LINE_BYTES;
 

@@ -21,10 +21,9 @@ pub mod trials;
 
 use crate::machine::Machine;
 use crate::random::Random;
-use corewise_core::calibrate::{
-    Executor, ExecutorError, Focus, Kernel, Nas, NasRun, ProblemClass, REGION_UNIT, Repetition, Task, TaskRun,
-};
+use corewise_core::calibrate::{Executor, ExecutorError, NasRun, REGION_UNIT, Repetition, Task, TaskRun};
 use corewise_core::ids::PeId;
+use corewise_core::kernels::{Focus, Kernel, Nas, ProblemClass};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::machine_model::contention::{Demand, LINE_BYTES, Load, Pace, Solver};
 use corewise_core::time::Time;

@@ -1,8 +1,9 @@
 use super::*;
 use crate::bench::{Conditions, ModelMachine};
 use crate::scenario::Scenario;
-use corewise_core::calibrate::{Kernel, Settings, calibrate};
+use corewise_core::calibrate::{Settings, calibrate};
 use corewise_core::ids::PeId;
+use corewise_core::kernels::Kernel;
 use corewise_core::machine_model::{Source, check};
 use corewise_core::profile::{Evidence, Measurement, Resource};
 use corewise_core::topology::DomainKind;

@@ -4,7 +4,6 @@
 
 use super::machine::Machine;
 use crate::commands::calibrate;
-use crate::daemon::client::{Connection, candidates};
 use crate::profile_file;
 use anyhow::Result;
 use corewise_binding::actuators;
@@ -15,6 +14,7 @@ use corewise_core::topology::Topology;
 use corewise_counters::pmu::{DetectError, Metric, Ready, Reason};
 use corewise_counters::progress::{self, MeterError};
 use corewise_counters::{Choice, CountersError, Subjects};
+use corewise_daemon::client::{Connection, candidates};
 use corewise_discovery as discovery;
 use corewise_discovery::bpf::may_load;
 use corewise_discovery::{DiscoveryError, Extent};
@@ -82,7 +82,7 @@ pub fn all(machine: &Machine) -> Vec<Check> {
         ("control groups", groups(Hierarchy::mounted().map(drop))),
         ("parts of groups", parts(machine, std::process::id())),
         ("runtime directory", runtime_directory(machine, Directory::to_write().map(|d| d.path().to_owned()))),
-        ("daemon", daemon(machine, Connection::open(&candidates(None)).map(drop))),
+        ("daemon", daemon(machine, Connection::open(&candidates(None)).is_ok())),
         ("machine profile", profile(calibrate::default_path())),
     ]
     .map(|(name, finding)| Check { name, finding })
@@ -306,10 +306,10 @@ fn runtime_directory(machine: &Machine, found: Result<PathBuf, String>) -> Findi
     }
 }
 
-fn daemon(machine: &Machine, connected: Result<()>) -> Finding {
-    match connected {
-        Ok(()) => Finding::here("runs: `corewise status` asks it"),
-        Err(_) => Finding::missing(
+fn daemon(machine: &Machine, runs: bool) -> Finding {
+    match runs {
+        true => Finding::here("runs: `corewise status` asks it"),
+        false => Finding::missing(
             "does not run",
             "only programs under `corewise run` are watched and placed",
             if machine.is_root {
@@ -453,7 +453,7 @@ mod tests {
         assert!(directory(&machine).contains("loginctl"));
         let container = machine::root(&[(STATUS, OF_USER), (".dockerenv", "")]);
         assert!(directory(&Machine::at(container.path())).contains("mkdir"), "no logind there");
-        assert!(remedy(daemon(&machine, Err(anyhow!("none")))).contains("corewise daemon"));
+        assert!(remedy(daemon(&machine, false)).contains("corewise daemon"));
         assert!(remedy(profile(Err(anyhow!("none")))).contains("--output"));
         let path = user.path().join("profile.json");
         assert!(remedy(profile(Ok(path.clone()))).contains("corewise calibrate, then --profile /"));

@@ -20,9 +20,6 @@ use machine::Machine;
 use serde::{Serialize, Serializer};
 use std::path::Path;
 
-/// Where to read what to do, in messages about something that is missing.
-pub const ASK: &str = "`corewise doctor` says what is missing";
-
 /// Show what this machine offers to corewise, and how to get what is missing.
 ///
 /// For each thing that is missing it says what that costs, and which line gives it. It tries what a run would

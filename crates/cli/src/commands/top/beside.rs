@@ -1,9 +1,9 @@
 //! What a daemon that runs beside the display does with the threads shown.
 
-use crate::daemon::client::Connection;
 use anyhow::Result;
 use corewise_core::plan::Assignment;
 use corewise_core::top::{DaemonState, Top};
+use corewise_daemon::client::Connection;
 use serde::Deserialize;
 use serde_json::json;
 use std::time::{Duration, Instant};

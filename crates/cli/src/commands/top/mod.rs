@@ -1,7 +1,7 @@
 //! `corewise top`: a live display of who runs where, and why.
 
 use super::replay::PLACEMENT_ALONE;
-use super::{PolicyOptions, SourceOptions, Targets, ThisMachine, start_patiently};
+use crate::options::{PolicyOptions, SourceOptions, Targets, ThisMachine, start_patiently};
 use crate::recording_file;
 use crate::session::attached;
 use crate::session::team_size::Teams;
@@ -108,7 +108,7 @@ impl Top {
             (false, _) => "as named",
         };
         // With a policy named it shows what that one would do, not what the daemon's does.
-        let asks_daemon = self.policy.policy.is_none();
+        let asks_daemon = !self.policy.names_policy();
         let keeper = Cell::new(None);
         let policy = self.policy.policy_or(PolicySpec::from(&DEFAULT), &|command| {
             let started = PolicyCommand::start(command, Duration::ZERO).map_err(|error| error.to_string())?;

@@ -11,8 +11,9 @@
 
 use super::Halt;
 use super::probe::alone;
-use crate::calibrate::{Executor, Kernel, Task, whole_pages};
+use crate::calibrate::{Executor, Task, whole_pages};
 use crate::ids::PeId;
+use crate::kernels::Kernel;
 use crate::topology::{DomainKind, Topology};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

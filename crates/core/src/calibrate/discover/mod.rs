@@ -34,9 +34,10 @@ mod compare;
 mod partition;
 mod probe;
 
-use super::{Executor, ExecutorError, Kernel};
+use super::{Executor, ExecutorError};
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
+use crate::kernels::Kernel;
 use crate::profile::{Discovery, Missing};
 use crate::topology::{DomainKind, Topology};
 use caches::Caches;

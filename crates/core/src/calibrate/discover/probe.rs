@@ -12,8 +12,9 @@
 //! does not report the clock, a clock that falls by that much when many PEs run is mistaken for sharing.
 
 use super::Halt;
-use crate::calibrate::{Executor, Kernel, Task, TaskRun};
+use crate::calibrate::{Executor, Task, TaskRun};
 use crate::ids::PeId;
+use crate::kernels::Kernel;
 use crate::stats;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -4,6 +4,7 @@ mod model;
 
 use super::*;
 use crate::ids::PeId;
+use crate::kernels::{Kernel, Nas, ProblemClass};
 use crate::machine_model::Curve;
 use crate::profile::{
     self, Circumstances, MachineProfile, Measurement, Resource, Subject, Verdict, Workload,

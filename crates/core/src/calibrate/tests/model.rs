@@ -1,9 +1,8 @@
 //! A small machine whose true figures are known.
 
-use crate::calibrate::{
-    Executor, ExecutorError, Kernel, Nas, NasRun, ProblemClass, Repetition, Task, TaskRun,
-};
+use crate::calibrate::{Executor, ExecutorError, NasRun, Repetition, Task, TaskRun};
 use crate::ids::PeId;
+use crate::kernels::{Kernel, Nas, ProblemClass};
 use crate::random::Random;
 use crate::time::Time;
 use crate::topology::{DomainKind, Topology};

@@ -132,7 +132,7 @@ fn calibrated() -> MachineProfile {
         ..fixture::GOOD
     };
     profile.latencies[0].ns = figure(200.0 / 3.0);
-    profile.speeds[0].kernel = crate::calibrate::Kernel::IntAddChain;
+    profile.speeds[0].kernel = crate::kernels::Kernel::IntAddChain;
     profile.speeds[0].relative = figure(2.0 / 3.0);
     profile.contention[0].resource = Resource::Fpu;
     profile.contention[0].points = vec![(0.5, figure(5.0 / 3.0)), (1.0, figure(23.0 / 7.0))];

@@ -10,7 +10,7 @@ use crate::chart::lines::{Line, LineChart, Panel};
 use crate::chart::{Axis, Figure, extent};
 use crate::profile::comparisons::{Cell, Comparison, comparisons};
 use crate::profile::words;
-use corewise_core::calibrate::{Focus, Kernel};
+use corewise_core::kernels::{Focus, Kernel};
 use corewise_core::profile::{
     ContentionCurve, Load, MachineProfile, Measurement, NasResult, Resource, Subject, Workload,
 };

@@ -1,17 +1,16 @@
 //! How the daemon treats each process: by the rules, by who has detached it, by whether a `corewise run`
 //! places it, and by whether the machine saves power. Together they are one [`Treatment`].
 
-use super::detached::Detached;
-use super::power;
-use super::reserved::Reserved;
-use crate::process_facts;
-use crate::rules_files;
+use crate::detached::Detached;
+use crate::power;
+use crate::reserved::Reserved;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::Treatment;
 use corewise_core::topology::Topology;
 use corewise_core::waits::Mitigations;
 use corewise_live::MakeTreatments;
 use corewise_render::terminal::Name;
+use corewise_rulebook as rulebook;
 use corewise_rules::{Fact, NONE, PowerSaver, RuleErrors, Rules, Settings, Verdict};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
@@ -85,7 +84,7 @@ const SAID_MAX: usize = 1000;
 impl Treatments {
     /// Reads the rules.
     pub fn read(directories: Vec<PathBuf>, machine: Topology) -> Result<Treatments, RuleErrors> {
-        let rules = rules_files::read(&directories)?;
+        let rules = rulebook::files::read(&directories)?;
         let (found, said, detached) = (HashMap::new(), Said::new(), Detached::default());
         let (reserved, saving, looked) = (Reserved::default(), None, Instant::now());
         let mut treatments =
@@ -101,7 +100,7 @@ impl Treatments {
 
     /// Reads the rules again, and returns their number. If anything is wrong, the former ones stay in force.
     pub fn reload(&mut self) -> Result<usize, RuleErrors> {
-        self.rules = rules_files::read(&self.directories).inspect_err(|errors| {
+        self.rules = rulebook::files::read(&self.directories).inspect_err(|errors| {
             log::warn!(corewise_event = "reload"; "the rules stay as they are: {errors}");
         })?;
         self.found.clear();
@@ -171,7 +170,7 @@ fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> (Treatm
     if environment::started_by(&proc, pid).ok().flatten().is_some_and(environment::runs_corewise) {
         return (Treatment::untouched("the `corewise run` that started it places it"), None);
     }
-    let facts = process_facts::of(&proc, pid, rules.ask_for(Fact::BuildId));
+    let facts = rulebook::facts::of(&proc, pid, rules.ask_for(Fact::BuildId));
     let Verdict { rule, watched, settings } = rules.matching(&facts);
     let rule = rule.map(|rule| Rc::from(rule.name.as_str()));
     if let Some(rule) = &rule {

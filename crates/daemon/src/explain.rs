@@ -1,8 +1,8 @@
 //! `Explain`: what the daemon does with one process, and why.
 
-use super::Known;
-use super::replies::{self, NAME, Owners, failure, invalid, without_unknown};
-use super::socket::Peer;
+use crate::known::Known;
+use crate::replies::{self, NAME, Owners, failure, invalid, without_unknown};
+use crate::socket::Peer;
 use corewise_core::top::ThreadState;
 use serde::Deserialize;
 use serde_json::{Value, json};

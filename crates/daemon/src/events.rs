@@ -3,7 +3,7 @@
 //! An event is a fact, not a plan: it is reported when the outcome of a change is known. It belongs to the
 //! user of its process at that moment, as process IDs are used again.
 
-use super::socket::Peer;
+use crate::socket::Peer;
 use corewise_core::plan::{Change, Outcome, OutcomeKind};
 use corewise_core::top::Top;
 use corewise_sys::proc::Proc;

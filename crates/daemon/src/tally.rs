@@ -1,14 +1,12 @@
-//! What has happened so far: counted for [`super::metrics`], and written to the log where somebody may want
+//! What has happened so far: counted for [`crate::metrics`], and written to the log where somebody may want
 //! to act.
 
-use super::exposition::Samples;
-use super::metrics::{CHANGES, GAIN, GIVEN_BACK, GUARD_SECONDS, LOOKS, OWN_CPU, VERDICTS};
+use crate::exposition::Samples;
+use crate::series::{CHANGES, GAIN, GIVEN_BACK, GUARD_SECONDS, LOOKS, OWN_CPU, VERDICTS, word};
 use corewise_core::engine::Engine;
 use corewise_core::guard::waits::WaitsState;
 use corewise_core::observe::Input;
 use corewise_core::plan::{Change, Outcome, OutcomeKind};
-use serde::Serialize;
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -160,20 +158,10 @@ fn kind_of(change: &Change) -> &'static str {
     change.setting_kind().map_or(KINDS[0], |kind| KINDS[1 + kind as usize])
 }
 
-/// Returns the word that recordings and reports have for a value without fields, or for the kind of one with
-/// fields; "unknown" for what is not known.
-pub fn word(value: &impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(Value::String(word)) => word,
-        Ok(Value::Object(fields)) => fields.into_iter().next().map(|(word, _)| word).unwrap_or_default(),
-        _ => "unknown".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::exposition::{Format, text};
     use super::*;
+    use crate::exposition::{Format, text};
     use corewise_core::ids::ThreadId;
     use corewise_core::plan::{Setting, SettingKind};
 

@@ -3,10 +3,10 @@
 //! A client sees the processes of its own user, root sees all. The owner of a process is read at every
 //! call, as process IDs are used again; so is its start, as what is known may be of its predecessor.
 
-use super::Known;
-use super::replies::{NAME, Owners, SERVICE, failure, invalid, not_permitted, thread, without_unknown};
-use super::socket::{Answer, Follows, Peer};
-use super::{events, explain, trees};
+use crate::known::Known;
+use crate::replies::{NAME, Owners, SERVICE, failure, invalid, not_permitted, thread, without_unknown};
+use crate::socket::{Answer, Follows, Peer};
+use crate::{events, explain, trees};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::AppId;
 use corewise_core::top::ThreadState;
@@ -167,7 +167,7 @@ fn threads(known: &Known, parameters: Value, peer: Peer) -> Reply {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::daemon::treatments::Treatments;
+    use crate::treatments::Treatments;
     use corewise_core::random::Random;
     use corewise_core::report::Sources;
     use corewise_core::topology::Topology;

@@ -12,9 +12,9 @@
 //! Limit: a user is a user ID, and one person may have thousands of these (subuid(5)), none of which has more
 //! than another user. Then those who send nothing are disconnected first.
 
-use super::budget::Budget;
-use super::refusals::Refusals;
-use anyhow::{Context, Result, bail};
+use crate::budget::Budget;
+use crate::error::ServeError;
+use crate::refusals::Refusals;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit};
@@ -125,29 +125,30 @@ impl Socket {
     }
 
     /// Creates the socket. One that an earlier daemon has left is replaced.
-    pub fn bind(path: &Path) -> Result<Socket> {
-        let shown = path.display();
+    pub fn bind(path: &Path) -> Result<Socket, ServeError> {
+        let at = || path.to_owned();
         let mut beside = path.as_os_str().to_owned();
         // Beside the whole name: `a.x` and `a.y` are two sockets.
         beside.push(".lock");
         let beside = PathBuf::from(beside);
-        let file = lock_file(&beside).with_context(|| format!("cannot create {}", beside.display()))?;
+        let file = lock_file(&beside).map_err(|source| ServeError::Create { path: beside, source })?;
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
-            bail!("another daemon has {shown}: `corewise status` asks it");
+            return Err(ServeError::Taken { path: at() });
         };
         match std::fs::symlink_metadata(path) {
             Ok(left) if left.file_type().is_socket() => {
-                std::fs::remove_file(path).with_context(|| format!("cannot replace {shown}"))?;
+                std::fs::remove_file(path).map_err(|source| ServeError::Replace { path: at(), source })?;
             }
-            Ok(_) => bail!("{shown} is no socket: name another file"),
+            Ok(_) => return Err(ServeError::NoSocket { path: at() }),
             // Whatever else is wrong, creating it tells.
             Err(_) => {}
         }
-        let listener = UnixListener::bind(path).with_context(|| format!("cannot create {shown}"))?;
+        let listener =
+            UnixListener::bind(path).map_err(|source| ServeError::Create { path: at(), source })?;
         listener.set_nonblocking(true)?;
         // Everybody may ask; what they see follows from their user ID, which the kernel vouches for.
         std::fs::set_permissions(path, Permissions::from_mode(0o666))
-            .with_context(|| format!("cannot open {shown} to others"))?;
+            .map_err(|source| ServeError::Open { path: at(), source })?;
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         ready.add(&listener, EpollEvent::new(ARRIVALS, LISTENER))?;
         let (path, (soft, _)) = (path.to_owned(), getrlimit(Resource::RLIMIT_NOFILE)?);

@@ -1,6 +1,6 @@
 //! What answers consist of, and which processes a client may see.
 
-use super::socket::Peer;
+use crate::socket::Peer;
 use corewise_core::classify::known_fpu_usage;
 use corewise_core::ids::ThreadId;
 use corewise_core::top::{ThreadState, Top};

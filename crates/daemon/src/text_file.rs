@@ -4,7 +4,7 @@
 //! the last state for the present one. Limit: a daemon that is killed leaves it; its age tells
 //! (`node_textfile_mtime_seconds`).
 
-use anyhow::{Context, Result, bail};
+use crate::error::ServeError;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -23,17 +23,15 @@ pub struct TextFile {
 
 impl TextFile {
     /// Writes it for the first time.
-    pub fn create(path: &Path, text: &str) -> Result<TextFile> {
-        let shown = path.display();
+    pub fn create(path: &Path, text: &str) -> Result<TextFile, ServeError> {
+        let at = || path.to_owned();
         if path.extension().is_none_or(|extension| extension != "prom") {
-            bail!("{shown} must end in .prom: the node exporter reads no other file");
+            return Err(ServeError::NoProm { path: at() });
         }
         if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
-            bail!("{shown} is no plain file: name another one");
+            return Err(ServeError::NoPlainFile { path: at() });
         }
-        write(path, text).with_context(|| {
-            format!("cannot write {shown}: check that its directory exists and may be written")
-        })?;
+        write(path, text).map_err(|source| ServeError::Write { path: at(), source })?;
         Ok(TextFile { path: path.to_owned(), due: Instant::now() + WITHIN, failed: false })
     }
 
@@ -67,9 +65,8 @@ impl Drop for TextFile {
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     // Other users' node exporter reads it, whatever the umask.
-    let mut new = tempfile::Builder::new()
-        .prefix(crate::whole_file::BEGUN)
-        .tempfile_in(directory.unwrap_or(Path::new(".")))?;
+    let mut new =
+        tempfile::Builder::new().prefix(".corewise-").tempfile_in(directory.unwrap_or(Path::new(".")))?;
     new.write_all(text.as_bytes())?;
     new.as_file().set_permissions(Permissions::from_mode(0o644))?;
     new.persist(path)?;
@@ -100,7 +97,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let error = |name: &str| {
             let error = TextFile::create(&directory.path().join(name), "").err().unwrap();
-            format!("{error:#}")
+            error.to_string()
         };
         assert!(error("corewise.txt").contains("must end in .prom"));
         assert!(error("none/a.prom").contains("check that its directory exists"));

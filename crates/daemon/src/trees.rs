@@ -4,9 +4,9 @@
 //! process with its ID is meant. The tree of a process is it and what descends from it, as far as that
 //! belongs to the caller; root may decide about all.
 
-use super::Known;
-use super::replies::{NAME, Owners, failure, invalid, not_permitted};
-use super::socket::Peer;
+use crate::known::Known;
+use crate::replies::{NAME, Owners, failure, invalid, not_permitted};
+use crate::socket::Peer;
 use corewise_live::Trees;
 use corewise_sys::held::Held;
 use corewise_sys::proc::Proc;
@@ -81,9 +81,9 @@ fn tree_of(task: Task, owners: &mut Owners, peer: Peer) -> Vec<Task> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::interface::tests::known;
-    use super::super::treatments::Treatments;
     use super::*;
+    use crate::interface::tests::known;
+    use crate::treatments::Treatments;
     use corewise_core::topology::Topology;
     use corewise_discovery::FollowError;
     use std::cell::RefCell;

@@ -1,12 +1,12 @@
 //! A client of the daemon.
 
-use super::replies::NAME;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::place;
+use crate::replies::NAME;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,59 @@ use varlink::{Reply, Request};
 /// How long a command waits for a daemon to take it over: nobody notices that.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// Why a daemon does not do what it is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is none at the socket that was tried last.
+    #[error(
+        "no daemon runs here ({}: {why}): `corewise daemon` starts one, `systemctl start corewise` that \
+         of the machine",
+        path.display()
+    )]
+    NotRunning {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// There is no place for a socket.
+    #[error("no daemon can run here: XDG_RUNTIME_DIR is not set")]
+    NoPlace,
+    /// The request cannot be sent.
+    #[error("the daemon does not listen")]
+    NotListening(#[source] io::Error),
+    /// The answer does not come.
+    #[error("the daemon does not answer")]
+    Silent(#[source] io::Error),
+    /// It does not answer in time.
+    #[error("it does not answer")]
+    Hangs,
+    /// It ended before it answered.
+    #[error("the daemon has ended")]
+    Ended,
+    /// The request cannot be written.
+    #[error("the request cannot be written")]
+    Request(#[source] varlink::Error),
+    /// The answer is not what the protocol has.
+    #[error("the daemon's answer is not understood")]
+    NotUnderstood(#[source] serde_json::Error),
+    /// It says no.
+    #[error("{0}")]
+    Refused(String),
+    /// It only watches.
+    #[error("it would change nothing of this command")]
+    OnlyWatches,
+    /// The system refuses a socket.
+    #[error("cannot connect")]
+    Connect(#[from] io::Error),
+}
+
+impl From<Errno> for ClientError {
+    fn from(errno: Errno) -> ClientError {
+        ClientError::Connect(errno.into())
+    }
+}
+
 /// A connection.
 pub struct Connection {
     reader: BufReader<UnixStream>,
@@ -23,26 +76,19 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to the daemon at the first of these sockets that has one.
-    pub fn open(paths: &[PathBuf]) -> Result<Connection> {
+    pub fn open(paths: &[PathBuf]) -> Result<Connection, ClientError> {
         let mut why_not = None;
         for path in paths {
             match UnixStream::connect(path) {
                 Ok(stream) => return Ok(Connection { reader: BufReader::new(stream) }),
-                Err(error) => why_not = Some((path, error)),
+                Err(why) => why_not = Some(ClientError::NotRunning { path: path.clone(), why }),
             }
         }
-        match why_not {
-            Some((path, error)) => bail!(
-                "no daemon runs here ({}: {error}): `corewise daemon` starts one, `systemctl start corewise` \
-                 that of the machine",
-                path.display()
-            ),
-            None => bail!("no daemon can run here: XDG_RUNTIME_DIR is not set"),
-        }
+        Err(why_not.unwrap_or(ClientError::NoPlace))
     }
 
     /// Connects to a daemon of this user, or of the machine, if one runs. It has to answer at once.
-    pub fn to_running() -> Result<Option<(PathBuf, Connection)>> {
+    pub fn to_running() -> Result<Option<(PathBuf, Connection)>, ClientError> {
         for path in candidates(None) {
             if let Some(stream) = reach(&path)? {
                 return Ok(Some((path, Connection { reader: BufReader::new(stream) })));
@@ -52,37 +98,37 @@ impl Connection {
     }
 
     /// Calls a method that has one reply, and returns that.
-    pub fn ask(&mut self, method: &str, parameters: Value) -> Result<Value> {
+    pub fn ask(&mut self, method: &str, parameters: Value) -> Result<Value, ClientError> {
         let mut answer = Value::Null;
         self.call(method, parameters, false, |reply| {
             answer = reply;
-            Ok(true)
+            Ok::<_, ClientError>(true)
         })?;
         Ok(answer)
     }
 
     /// Calls a method, and hands over its replies until there are no more, or `take` wants none.
-    pub fn call(
+    pub fn call<E: From<ClientError>>(
         &mut self,
         method: &str,
         parameters: Value,
         more: bool,
-        mut take: impl FnMut(Value) -> Result<bool>,
-    ) -> Result<()> {
+        mut take: impl FnMut(Value) -> Result<bool, E>,
+    ) -> Result<(), E> {
         let mut request = Request::create(format!("{NAME}.{method}"), Some(parameters));
         request.more = more.then_some(true);
-        let bytes = varlink::sansio::serialize_request(&request).context("the request cannot be written")?;
-        self.reader.get_mut().write_all(&bytes).context("the daemon does not listen")?;
+        let bytes = varlink::sansio::serialize_request(&request).map_err(ClientError::Request)?;
+        self.reader.get_mut().write_all(&bytes).map_err(ClientError::NotListening)?;
         loop {
             let mut message = Vec::new();
-            self.reader.read_until(0, &mut message).context("the daemon does not answer")?;
+            self.reader.read_until(0, &mut message).map_err(ClientError::Silent)?;
             if message.pop() != Some(0) {
-                bail!("the daemon has ended");
+                return Err(ClientError::Ended.into());
             }
-            let reply: Reply =
-                serde_json::from_slice(&message).context("the daemon's answer is not understood")?;
+            let reply: Reply = serde_json::from_slice(&message).map_err(ClientError::NotUnderstood)?;
             if let Some(error) = reply.error {
-                bail!(refusal(&error, &reply.parameters.unwrap_or_default()));
+                let why = refusal(&error, &reply.parameters.unwrap_or_default());
+                return Err(ClientError::Refused(why).into());
             }
             if !take(reply.parameters.unwrap_or_default())? || reply.continues != Some(true) {
                 return Ok(());
@@ -100,8 +146,8 @@ pub fn running() -> Option<PathBuf> {
 pub fn candidates(named: Option<&Path>) -> Vec<PathBuf> {
     match named {
         Some(path) => vec![path.to_owned()],
-        None if super::named_socket().is_some() => super::socket_of_user().into_iter().collect(),
-        None => super::socket_of_user().into_iter().chain([super::OF_MACHINE.into()]).collect(),
+        None if place::named().is_some() => place::of_user().into_iter().collect(),
+        None => place::of_user().into_iter().chain([place::OF_MACHINE.into()]).collect(),
     }
 }
 
@@ -125,26 +171,22 @@ fn refusal(error: &str, parameters: &Value) -> String {
 
 /// Announces this process to a daemon of this user, or of the machine, which follows it and what it becomes.
 /// Returns the daemon's socket; `None` if none runs, and an error if one does not place it.
-pub fn announce() -> Result<Option<PathBuf>> {
+pub fn announce() -> Result<Option<PathBuf>, ClientError> {
     let Some((path, mut daemon)) = Connection::to_running()? else { return Ok(None) };
-    let asked = daemon.ask("Attach", json!({}));
-    let answer = asked.map_err(|error| if is_late(&error) { anyhow!(HANGS) } else { error })?;
-    if answer["acts"] == true { Ok(Some(path)) } else { bail!("it would change nothing of this command") }
-}
-
-const HANGS: &str = "it does not answer";
-
-fn is_late(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
+    let answer = match daemon.ask("Attach", json!({})) {
+        Err(ClientError::Silent(error)) if error.kind() == ErrorKind::WouldBlock => Err(ClientError::Hangs),
+        answer => answer,
+    }?;
+    if answer["acts"] == true { Ok(Some(path)) } else { Err(ClientError::OnlyWatches) }
 }
 
 /// Connects to a daemon, without waiting for one that hangs. Only one of root or of this user is trusted.
-fn reach(path: &Path) -> Result<Option<UnixStream>> {
+fn reach(path: &Path) -> Result<Option<UnixStream>, ClientError> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     match connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
         Ok(()) => {}
-        Err(Errno::EAGAIN) => bail!(HANGS),
+        Err(Errno::EAGAIN) => return Err(ClientError::Hangs),
         Err(_) => return Ok(None),
     }
     let stream = UnixStream::from(socket);

@@ -7,7 +7,7 @@
 //!
 //! Limits. No TLS and no password: every client that reaches the address may read. One answer per connection.
 
-use anyhow::{Context, Result};
+use crate::error::ServeError;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -48,9 +48,9 @@ pub type Page = (String, &'static str);
 
 impl Http {
     /// Listens at the address.
-    pub fn bind(address: SocketAddr) -> Result<Http> {
-        let listener = TcpListener::bind(address)
-            .with_context(|| format!("cannot serve metrics at {address}: name another address or port"))?;
+    pub fn bind(address: SocketAddr) -> Result<Http, ServeError> {
+        let listener =
+            TcpListener::bind(address).map_err(|source| ServeError::Address { address, source })?;
         listener.set_nonblocking(true)?;
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         ready.add(&listener, newcomers())?;

@@ -5,7 +5,6 @@
 //! `/dev/null`, there is none. What remains is read in this order: `rules.toml`, then the files of `rules.d`
 //! by their names. Root has no directory of its own: its environment may be that of the user who became root.
 
-use anyhow::{Result, bail};
 use corewise_rules::{RuleErrors, Rules, SourceFile};
 use corewise_sys::input;
 use nix::unistd::Uid;
@@ -18,27 +17,8 @@ use std::path::{Path, PathBuf};
 const FILE_MAX: u64 = 1 << 20;
 const NONE: &str = "/dev/null";
 
-/// Where rules are read.
-#[derive(Debug, clap::Args)]
-pub struct Place {
-    /// Read the rules in rules.toml and rules.d/*.toml of this directory instead of those that are installed;
-    /// several times: the most important directory first
-    #[arg(long, value_name = "DIR")]
-    config_dir: Vec<PathBuf>,
-}
-
-impl Place {
-    /// Returns the directories. One that is named must be there; those of an installation need not be.
-    pub fn directories(&self) -> Result<Vec<PathBuf>> {
-        if let Some(missing) = self.config_dir.iter().find(|directory| !directory.is_dir()) {
-            bail!("--config-dir {}: there is no such directory", missing.display());
-        }
-        Ok(if self.config_dir.is_empty() { directories() } else { self.config_dir.clone() })
-    }
-}
-
 /// Returns the directories in which rules are installed, the most important first.
-fn directories() -> Vec<PathBuf> {
+pub fn directories() -> Vec<PathBuf> {
     let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
     let user = user.filter(|_| !Uid::effective().is_root());

@@ -1,7 +1,8 @@
 //! The text is OpenMetrics, and everything that is written about the metrics names those that there are.
 
 use super::*;
-use crate::daemon::treatments::Treatments;
+use crate::exposition::Metric;
+use crate::treatments::Treatments;
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::policy;
 use corewise_core::report::Sources;

@@ -75,15 +75,15 @@ fn others_cannot_lock_the_lock_file() {
     let socket = Socket::bind(&path).unwrap();
     assert_eq!(lock.metadata().unwrap().mode() & 0o777, 0o600, "an earlier version left it");
     drop(socket);
-    let refused = || format!("{:#}", Socket::bind(&path).map(drop).unwrap_err());
+    let refused = || format!("{:?}", Socket::bind(&path).map(drop).unwrap_err());
     std::fs::hard_link(&lock, directory.path().join("other")).unwrap();
     assert!(refused().contains("another user"), "{}", refused());
     std::fs::remove_file(&lock).unwrap();
     std::os::unix::fs::symlink(directory.path().join("other"), &lock).unwrap();
-    assert!(refused().contains("cannot create"), "{}", refused());
+    assert!(refused().starts_with("Create"), "{}", refused());
     std::fs::remove_file(&lock).unwrap();
     nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert!(refused().contains("cannot create"), "{}", refused());
+    assert!(refused().starts_with("Create"), "{}", refused());
 }
 
 #[test]

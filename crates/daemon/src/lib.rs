@@ -10,41 +10,41 @@
 
 mod budget;
 pub mod client;
-
 mod detached;
+mod error;
 mod events;
 mod explain;
 mod exposition;
 mod http;
 mod interface;
+mod known;
 pub mod log;
 mod metrics;
+pub mod place;
 mod power;
 mod refusals;
 mod replies;
 mod reserved;
+mod series;
 mod socket;
 mod tally;
 mod text_file;
 pub mod treatments;
 mod trees;
 
-use anyhow::Result;
 use budget::Budget;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
 use corewise_core::plan::Action;
 use corewise_core::report::Sources;
-use corewise_core::top::Top;
 use corewise_live::{Onlooker, Trees};
-use events::Events;
+pub use error::ServeError;
 use exposition::Format;
 use http::Http;
+use known::Known;
 use metrics::Answers;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use refusals::Refusals;
-use replies::Seen;
 use socket::{Follows, Socket};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -55,63 +55,6 @@ use std::time::{Duration, Instant};
 use tally::Tally;
 use text_file::TextFile;
 use treatments::Treatments;
-
-/// The socket of the machine's daemon, which root runs.
-pub const OF_MACHINE: &str = "/run/corewise.socket";
-
-/// The variable that names the socket, for a daemon and for its clients.
-const VARIABLE: &str = "COREWISE_SOCKET";
-
-/// Returns the socket that the user names by a variable.
-fn named_socket() -> Option<PathBuf> {
-    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
-}
-
-/// Returns where the daemon of this user has its socket: that of root is the machine's.
-pub fn socket_of_user() -> Result<PathBuf, String> {
-    if let Some(named) = named_socket() {
-        return Ok(named);
-    }
-    if nix::unistd::geteuid().is_root() {
-        return Ok(OF_MACHINE.into());
-    }
-    let directory = corewise_binding::runtime_directory::Directory::to_write()?;
-    Ok(directory.path().join("daemon.socket"))
-}
-
-/// What the daemon knows.
-pub struct Known {
-    /// The present state.
-    pub top: Top,
-    /// The sources in use.
-    pub sources: Sources,
-    /// What clients should know.
-    pub notes: Vec<String>,
-    /// The rules.
-    pub treatments: Rc<RefCell<Treatments>>,
-    /// What has happened lately.
-    pub events: Events,
-    /// Whether it changes anything.
-    pub acts: bool,
-    /// When it saw the threads first.
-    seen: Seen,
-    /// Who was refused lately to have the rules read again.
-    refusals: Refusals,
-    /// Since when it runs.
-    began: Instant,
-}
-
-impl Known {
-    fn new(
-        (sources, notes): (Sources, Vec<String>),
-        treatments: Rc<RefCell<Treatments>>,
-        acts: bool,
-    ) -> Known {
-        let (top, events, seen) = (Top::default(), Events::default(), Seen::default());
-        let (refusals, began) = (Refusals::default(), Instant::now());
-        Known { top, sources, notes, treatments, events, acts, seen, refusals, began }
-    }
-}
 
 /// Where metrics can be read.
 pub struct MetricsTo {
@@ -141,7 +84,7 @@ impl Daemon {
         (sources, notes): (Sources, Vec<String>),
         acts: bool,
         metrics: &MetricsTo,
-    ) -> Result<Rc<RefCell<Daemon>>> {
+    ) -> Result<Rc<RefCell<Daemon>>, ServeError> {
         let known = Known::new((sources, notes), treatments, acts);
         let (tally, socket) = (Tally::new(), Socket::bind(path)?);
         let http = metrics.address.map(Http::bind).transpose()?;
@@ -239,7 +182,7 @@ pub struct Clients {
 
 impl Clients {
     /// Creates it.
-    pub fn of(daemon: Rc<RefCell<Daemon>>) -> Result<Clients> {
+    pub fn of(daemon: Rc<RefCell<Daemon>>) -> Result<Clients, ServeError> {
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let socket = daemon.borrow().socket.descriptor()?;
         let http = daemon.borrow().http.as_ref().map(Http::descriptor).transpose()?;
