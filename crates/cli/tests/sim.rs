@@ -64,7 +64,7 @@ fn every_result_says_that_it_is_simulated() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = file(&directory, SCENARIO);
     let text = stdout(&["sim", &path, "--timeline"]);
-    assert!(text.starts_with("simulated: small\non 1FC-3SC: "), "{text}");
+    assert!(text.contains("simulated: small\non 1FC-3SC: "), "{text}");
     for words in ["\ndefault\n", "\nspread\n", "geometric mean", "PE 3 ", "A serial\nB loops\n"] {
         assert!(text.contains(words), "no `{words}` in: {text}");
     }
@@ -225,7 +225,7 @@ fn a_workload_of_rt_app_is_simulated() {
     let machine = "pack:1 l3:1(size=2MB) core:2 pu:1";
     let arguments = ["sim", &path, "--machine", machine, "--policy", "rr", "--runs", "2"];
     let text = stdout(&arguments);
-    assert!(text.starts_with("simulated: rt-app: workload\n"), "{text}");
+    assert!(text.contains("simulated: rt-app: workload\n"), "{text}");
     for task in ["  burst", "  tick", "  locked"] {
         assert!(text.contains(task), "{text}");
     }
@@ -318,7 +318,7 @@ fn a_page_is_written_whole_or_not_at_all() {
     let page = directory.path().join("page.html");
     let page_name = page.to_str().expect("a path in UTF-8");
     let text = stdout(&["sim", &path, "--html", page_name, "--set", "machine.ghz=2.0"]);
-    assert!(text.starts_with("simulated: small\n"), "{text}");
+    assert!(text.contains("simulated: small\n"), "{text}");
     let html = std::fs::read_to_string(&page).expect("a page");
     for words in
         ["<dd>simulated</dd>", "Speedup over the default", "# --set machine.ghz=2.0", "geometric mean"]

@@ -58,7 +58,7 @@ fn the_tree_and_the_counts_are_for_people() {
     for part in ["4 × L2 2 MiB + FPU module   0-1 | 2-3 | 4-5 | 6-7", "FPU modules 4", "PEs 8 (allowed 8)"] {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
-    assert!(stdout(&["topo"]).starts_with("this machine: machine with"));
+    assert!(stdout(&["topo"]).contains("this machine: machine with"));
 }
 
 #[test]

@@ -6,10 +6,13 @@ use crate::remedies::ASK;
 use crate::session::team_size::Teams;
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
 use anyhow::{Result, bail};
+use corewise_core::classify::ParallelismClass;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy;
+use corewise_core::report::Report;
 use corewise_discovery::Extent;
 use corewise_render::report::table;
+use corewise_render::terminal::Name;
 use corewise_sys::launch::Output;
 use std::ffi::OsString;
 use std::process::ExitStatus;
@@ -61,7 +64,23 @@ impl Characterize {
         for note in &report.notes {
             corewise_render::terminal::message(note);
         }
-        self.json.show(&report, || table::figures(&report))?;
+        self.json.show(&report, || format!("{}{}", answer(&report), table::figures(&report)))?;
         Ok(exit_status)
     }
+}
+
+/// Says in a sentence what the command is like.
+fn answer(report: &Report) -> String {
+    let Some(whole) = report.applications.first() else { return String::new() };
+    let parallel = match whole.parallelism_class {
+        Some(ParallelismClass::SingleThreaded) => "hardly ever runs two threads at once",
+        Some(ParallelismClass::PartiallySequential) => "often runs one thread alone",
+        Some(ParallelismClass::HighlyParallel) => "nearly always runs several threads",
+        None => "was too short to say how parallel it is",
+    };
+    let fpu = whole.fpu_usage.map_or_else(
+        || "what it asks of the floating-point unit is not known".to_owned(),
+        |usage| format!("keeps a floating-point unit busy in {:.0} % of its cycles", 100.0 * usage),
+    );
+    format!("{} {parallel}, and {fpu}.\n\n", Name(&whole.name))
 }

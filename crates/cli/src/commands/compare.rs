@@ -27,7 +27,7 @@ const RUNS: u32 = 20;
 /// The maximum number of copies of a command.
 const COPIES_MAX: u32 = 10_000;
 /// The exit status after Ctrl-C, as in shells.
-const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// Measure whether a policy, a setting or another program is faster, with an interval.
 ///
@@ -123,6 +123,12 @@ pub struct Compare {
 impl Compare {
     /// Compares, prints and writes files; returns the exit status.
     pub fn execute(self) -> Result<u8> {
+        let (_, ending) = self.compare()?;
+        Ok(if ending == Ending::Interrupted { INTERRUPTED } else { 0 })
+    }
+
+    /// Compares, prints and writes files.
+    pub fn compare(self) -> Result<(Comparison, Ending)> {
         let mut comparison = match &self.resume {
             Some(file) => file::read(file)?,
             None => Comparison { plan: self.plan()?, setting: Default::default(), trials: Vec::new() },
@@ -152,7 +158,7 @@ impl Compare {
         let shown = self.show(&comparison);
         let ending = ending?;
         shown?;
-        Ok(if ending == Ending::Interrupted { INTERRUPTED } else { 0 })
+        Ok((comparison, ending))
     }
 
     fn show(&self, comparison: &Comparison) -> Result<()> {

@@ -1,9 +1,12 @@
 //! `corewise demo`: shows on this machine what corewise gains for programs that wait for each other.
 
-use super::compare::Compare;
+use super::compare::{Compare, INTERRUPTED};
 use anyhow::{Context, Result};
 use clap::Parser;
 use corewise_bench::openmp;
+use corewise_core::comparison::Ending;
+use corewise_daemon::client;
+use corewise_render::comparison::demonstration::{Circumstances, next_step, verdict};
 use corewise_render::terminal;
 
 /// The subcommand that is the program itself.
@@ -11,9 +14,10 @@ pub const PROGRAM: &str = "demo-program";
 
 /// Show within a minute what corewise gains here, for four programs at once.
 ///
-/// Four OpenMP programs run with corewise and without it. Runs `corewise compare`, whose command line it
-/// prints, with a small OpenMP program that is built in (it needs libgomp1). Nothing else is changed, and
-/// nothing stays.
+/// Four OpenMP programs run with corewise and without it. The last lines say in a sentence what that gained,
+/// or why nothing can be said, and what to do next. Runs `corewise compare`, whose command line it prints,
+/// with a small OpenMP program that is built in (it needs libgomp1). Nothing else is changed, and nothing
+/// stays.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// How many programs at once
@@ -35,13 +39,24 @@ struct Line {
 }
 
 impl Demo {
-    /// Compares; returns the exit status.
+    /// Compares, and says in a sentence what that has shown; returns the exit status.
     pub fn execute(self) -> Result<u8> {
         // A missing library is named once, and not as the failure of four programs.
         openmp::regions(0)?;
         let words = self.comparison()?;
-        terminal::message(format_args!("corewise {}", shlex::try_join(words.iter().map(String::as_str))?));
-        Line::try_parse_from(words)?.compare.execute()
+        terminal::message(format_args!(
+            "runs {} OpenMP programs at once, with and without corewise in random order, for some {}:\n\
+             corewise {}",
+            self.copies,
+            self.budget,
+            shlex::try_join(words.iter().map(String::as_str))?
+        ));
+        let (comparison, ending) = Line::try_parse_from(words)?.compare.compare()?;
+        let is_interrupted = ending == Ending::Interrupted;
+        let circumstances = Circumstances { has_daemon: client::running().is_some(), is_interrupted };
+        let verdict = verdict(&comparison, &comparison.findings(), circumstances);
+        terminal::print(&format!("\nverdict: {verdict}\n\n{}\n", next_step()))?;
+        Ok(if is_interrupted { INTERRUPTED } else { 0 })
     }
 
     /// Returns the words of the `corewise compare` that shows it.

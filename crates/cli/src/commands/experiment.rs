@@ -64,7 +64,9 @@ impl Experiment {
                     let spec = experiments::load(name)?.spec;
                     table.row([name, &format!("{}, {}: {}", spec.source, spec.figure, spec.title)]);
                 }
-                terminal::print(&table.to_string())?;
+                terminal::print(&format!(
+                    "These are built in; `corewise experiment run NAME` simulates one.\n\n{table}"
+                ))?;
             }
             Action::Run(run) => run.execute()?,
         }

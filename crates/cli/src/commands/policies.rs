@@ -74,13 +74,13 @@ fn list() -> String {
             table.row(["", &format!("parameters: {}", names.join(", "))]);
         }
     }
-    table.to_string()
+    format!("A policy says which threads run on which PEs; `spread` is the default.\n\n{table}")
 }
 
 fn explain(policy: &Described) -> String {
     let listed = |words: &[&str]| if words.is_empty() { "nothing".to_owned() } else { words.join(", ") };
     let mut text = format!(
-        "{}: {}\n\n  why        {}\n  for        {}\n  source     {}\n  needs      {}\n  also uses  {}\n",
+        "{}: {}.\n\n  why        {}\n  for        {}\n  source     {}\n  needs      {}\n  also uses  {}\n",
         policy.name,
         policy.rule,
         policy.why,

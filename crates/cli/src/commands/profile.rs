@@ -88,6 +88,15 @@ fn describe(diff: &ProfileDiff) -> String {
 }
 
 fn write_description(out: &mut String, diff: &ProfileDiff) -> std::fmt::Result {
+    writeln!(
+        out,
+        "{} of {} figures changed (by chance alone: about {:.0}), {} are too imprecise to show a change of a \
+         tenth.",
+        diff.changed.len(),
+        diff.compared,
+        diff.compared as f64 * BY_CHANCE,
+        diff.unclear
+    )?;
     diff.topology.iter().try_for_each(|words| writeln!(out, "topology: {words}"))?;
     for change in &diff.changed {
         let (before, after) = (words::interval(change.before), words::interval(change.after));
@@ -99,15 +108,7 @@ fn write_description(out: &mut String, diff: &ProfileDiff) -> std::fmt::Result {
             writeln!(out, "only in {which}: {} of the figures, such as {}", only.len(), only[0])?;
         }
     }
-    writeln!(
-        out,
-        "{} of {} figures changed (by chance alone: about {:.0}), {} are too imprecise to show a change of a \
-         tenth",
-        diff.changed.len(),
-        diff.compared,
-        diff.compared as f64 * BY_CHANCE,
-        diff.unclear
-    )
+    Ok(())
 }
 
 #[cfg(test)]

@@ -101,6 +101,11 @@ pub fn describe(report: &Report) -> String {
 
 fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     let (command, machine) = (report.command.join(" "), &report.machine);
+    let (policy, count) = (Name(&report.policy), report.decisions.len());
+    match &report.nothing_to_gain {
+        Some(why) => writeln!(out, "{policy} would bind nothing: {why}.\n")?,
+        None => writeln!(out, "{policy} would take {count} decisions in {:.2} s.\n", report.wall_seconds)?,
+    }
     writeln!(out, "replayed: {} on {}, policy {}", Name(&command), Name(machine), report.policy)?;
     for note in &report.notes {
         writeln!(out, "note: {}", Name(note))?;
@@ -118,9 +123,5 @@ fn write_description(out: &mut impl Write, report: &Report) -> std::io::Result<(
             format!("{what}: {}", Name(&decision.reason)),
         ]);
     }
-    write!(out, "{table}")?;
-    match &report.nothing_to_gain {
-        Some(why) => writeln!(out, "nothing bound: {why}"),
-        None => writeln!(out, "{} decisions over {:.2} s", report.decisions.len(), report.wall_seconds),
-    }
+    write!(out, "{table}")
 }

@@ -203,6 +203,7 @@ fn describe(comparison: &Comparison, timeline: bool) -> String {
 
 fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) -> std::fmt::Result {
     let last = last_seed(comparison.seed, comparison.runs);
+    writeln!(out, "{}\n", answer(comparison))?;
     writeln!(out, "{}: {}", comparison.evidence, Name(&comparison.scenario))?;
     writeln!(out, "on {}, seeds {} to {last}", Name(&comparison.machine), comparison.seed)?;
     for variant in &comparison.variants {
@@ -212,6 +213,23 @@ fn write_description(out: &mut String, comparison: &Comparison, timeline: bool) 
         }
     }
     Ok(())
+}
+
+/// Says which variant does most, in one sentence.
+fn answer(comparison: &Comparison) -> String {
+    let speedup = |variant: &VariantResult| variant.speedup.map_or(1.0, |speedup| speedup.value);
+    let best = comparison.variants.iter().max_by(|a, b| speedup(a).total_cmp(&speedup(b)));
+    match best {
+        Some(best) if best.speedup.is_some_and(|speedup| speedup.low.unwrap_or(speedup.value) > 1.0) => {
+            format!(
+                "`{}` does most: {} times as fast as everything left to the kernel (simulated).",
+                Name(&best.name),
+                estimate::ratio(best.speedup)
+            )
+        }
+        _ => "No variant is faster than everything left to the kernel, as far as can be said (simulated)."
+            .to_owned(),
+    }
 }
 
 fn write_variant(out: &mut String, variant: &VariantResult, seed: u64) -> std::fmt::Result {

@@ -4,7 +4,7 @@ use crate::options::{FpuModules, OtherMachine};
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
-use corewise_core::topology::{Summary, Topology};
+use corewise_core::topology::{DomainKind, Summary, Topology};
 use corewise_render::terminal::Name;
 use corewise_topology as topology;
 use serde::Serialize;
@@ -77,9 +77,32 @@ impl Topo {
 }
 
 fn human(topology: &Topology) -> Result<String> {
-    let mut text = format!("{}: {}\n{}", Name(&topology.origin), topology.draw(), topology.summary());
+    let (origin, drawn) = (Name(&topology.origin), topology.draw());
+    let mut text = format!("{}\n\n{origin}: {drawn}\n{}", answer(topology), topology.summary());
     for note in &topology.notes {
         writeln!(text, "note: {}", Name(note))?;
     }
     Ok(text)
+}
+
+/// Says in a sentence whether it can matter here where threads run.
+fn answer(topology: &Topology) -> String {
+    let shares = |kind| topology.domains(kind).any(|domain| domain.pes.len() > 1);
+    let named = [(DomainKind::Core, "cores"), (DomainKind::Module, "FPUs"), (DomainKind::L2, "L2 caches")];
+    let shared: Vec<&str> =
+        named.into_iter().filter(|(kind, _)| shares(*kind)).map(|(_, name)| name).collect();
+    let count = topology.pes.len();
+    match (shared.as_slice(), topology.kinds.len()) {
+        ([], 0 | 1) => format!(
+            "No two of the {count} PEs share a core, an FPU or an L2 cache, so it matters little where \
+             threads run."
+        ),
+        ([], kinds) => {
+            format!("The {count} PEs are of {kinds} kinds, so it matters which threads get which.")
+        }
+        (shared, _) => format!(
+            "Some of the {count} PEs share {}, so it can matter which threads run side by side.",
+            shared.join(" and ")
+        ),
+    }
 }

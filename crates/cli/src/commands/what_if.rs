@@ -4,6 +4,7 @@ use crate::options::{PolicyOptions, start_patiently};
 use crate::outputs::JsonOutput;
 use crate::{machine_file, recording_file};
 use anyhow::{Context, Result};
+use corewise_render::report::words::counters;
 use corewise_render::table::Table;
 use corewise_render::terminal::Name;
 use corewise_sim::comparison::last_seed;
@@ -92,15 +93,16 @@ pub fn describe(prediction: &Prediction) -> String {
 
 fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Result {
     let recorded = &prediction.recorded;
+    writeln!(out, "{}\n", answer(prediction))?;
     writeln!(
         out,
-        "recorded: {} on {}: {:.2} s, {:.2} s of CPU time, {} threads, counters {}",
+        "recorded: {} on {}: {:.2} s, {:.2} s of CPU time, {} threads; what they use, by {}",
         Name(&recorded.command.join(" ")),
         Name(&recorded.machine),
         recorded.seconds,
         recorded.cpu_seconds,
         recorded.threads,
-        Name(&recorded.counters)
+        Name(&counters(&recorded.counters))
     )?;
     let last = last_seed(prediction.seed, prediction.runs);
     writeln!(
@@ -153,6 +155,30 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
         writeln!(out, "note: {}", Name(note))?;
     }
     Ok(())
+}
+
+/// The answer in one sentence.
+fn answer(prediction: &Prediction) -> String {
+    let Prediction { policy, machine, recorded, .. } = prediction;
+    let machine = Name(machine);
+    let (Some(seconds), Some(speedup)) = (&prediction.seconds, &prediction.over_recorded) else {
+        return format!(
+            "Nothing can be said of the policy {policy} on {machine}: the simulation misses the recorded \
+             {:.2} s by {:+.0} %.",
+            recorded.seconds,
+            100.0 * prediction.reproduction.error
+        );
+    };
+    let change = match speedup {
+        Range { low, .. } if *low > 1.0 => format!("{:.2} times as fast", speedup.value),
+        Range { high, .. } if *high < 1.0 => format!("slower, {:.2} times as fast", speedup.value),
+        _ => "neither faster nor slower as far as can be said".to_owned(),
+    };
+    format!(
+        "Under the policy {policy} on {machine} these {:.2} s would take {:.2} s ({:.2} to {:.2}): {change} \
+         (simulated).",
+        recorded.seconds, seconds.value, seconds.low, seconds.high
+    )
 }
 
 fn range(range: &Range, unit: &str) -> String {

@@ -6,6 +6,7 @@
 
 mod circles;
 mod documents;
+mod installed;
 mod layers;
 mod lexer;
 mod registry;

@@ -301,20 +301,9 @@ fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec
     }
     notes.extend(drift(plan, trials));
     notes.extend(outliers(plan, trials));
-    let mean = |value: fn(&Run) -> Option<f64>| {
-        let values: Vec<f64> = trials.iter().filter_map(|trial| value(&trial.run)).collect();
-        values.iter().sum::<f64>() / values.len().max(1) as f64
-    };
-    let others = mean(|run| run.others_pes);
-    if others > OTHERS_NOTED {
-        notes.push(format!(
-            "others took {others:.1} PEs' worth of time: figures are those of a loaded machine"
-        ));
-    }
-    let steal = mean(|run| run.steal_share);
-    if steal > STEAL_NOTED {
-        notes.push(format!("a hypervisor took {:.0} % of the machine's time", steal * 100.0));
-    }
+    let [others, steal] = disturbances(trials);
+    notes.extend(others.map(|others| format!("{others}: figures are those of a loaded machine")));
+    notes.extend(steal);
     let count = |is: fn(&Run) -> bool| trials.iter().filter(|trial| is(&trial.run)).count();
     let failed = count(|run| run.exit_code != 0);
     if failed > 0 {
@@ -332,6 +321,20 @@ fn notes(plan: &Plan, trials: &[Trial], noise_floor: &[(Metric, Effect)]) -> Vec
         notes.push(format!("{left} of {} runs left processes behind, which were ended", trials.len()));
     }
     notes
+}
+
+/// Returns what others took from the runs, in words: other processes, and a hypervisor.
+pub fn disturbances(trials: &[Trial]) -> [Option<String>; 2] {
+    let mean = |value: fn(&Run) -> Option<f64>| {
+        let values: Vec<f64> = trials.iter().filter_map(|trial| value(&trial.run)).collect();
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    };
+    let (others, steal) = (mean(|run| run.others_pes), mean(|run| run.steal_share));
+    [
+        (others > OTHERS_NOTED).then(|| format!("others took {others:.1} PEs' worth of time")),
+        (steal > STEAL_NOTED)
+            .then(|| format!("a hypervisor took {:.0} % of the machine's time", steal * 100.0)),
+    ]
 }
 
 /// Returns whether times grow or shrink from the first run to the last: the slope of a line through their

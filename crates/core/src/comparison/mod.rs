@@ -35,7 +35,7 @@ mod tests;
 
 pub use conduct::{Ending, Executor, Made, Progress, Stage, conduct, order};
 pub use effect::{BLOCKS_MIN, Effect, POWER, Verdict, effect, effect_on_mean};
-pub use findings::{ALONE, Findings, Metric, Summary, VariantFindings, detectable, findings};
+pub use findings::{ALONE, Findings, Metric, Summary, VariantFindings, detectable, disturbances, findings};
 
 use crate::stats::quantile;
 use serde::{Deserialize, Serialize};

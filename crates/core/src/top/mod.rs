@@ -75,6 +75,8 @@ pub struct PolicyState {
 pub struct DaemonState {
     /// The name of its policy.
     pub policy: String,
+    /// The share of a PE that it takes itself, 0..1; `None` before it is known.
+    pub own_share: Option<f64>,
     /// What its guards have found, in words.
     pub findings: Vec<String>,
     /// The threads that it has bound, by their kernel's number, and why.

@@ -1,7 +1,7 @@
 //! Horizontal bars, one row for each thing that was run, so that names have space and never collide.
 
 use super::palette::colour;
-use super::{Axis, WIDTH, extent, legend, tenth, text_width};
+use super::{ARROW, Axis, WIDTH, extent, legend, tenth, text_width};
 use crate::profile::words::{interval, signed};
 use corewise_core::profile::Measurement;
 use maud::{Markup, html};
@@ -128,14 +128,45 @@ impl Layout {
         let (zero, end) = (self.x(base), self.x(value));
         let (height, middle) = (self.pitch - 2.0, y + self.pitch / 2.0 - 1.0);
         let (from, to, a, b) = (self.x(low), self.x(high), middle - 3.0, middle + 3.0);
+        // A stroke where the interval ends, an arrow where it goes on beyond the drawing.
+        let end_mark = |end: f64, inwards: f64| {
+            let x = self.x(end);
+            let back = tenth(x + inwards * ARROW);
+            match self.axis.contains(end) {
+                true => format!("M{x} {a}V{b}"),
+                false => format!("M{back} {a}L{x} {middle}L{back} {b}"),
+            }
+        };
+        let ends = end_mark(low, 1.0) + &end_mark(high, -1.0);
         html! {
             g {
                 title { (name) ": " (words) ", " (repetitions) " repetitions" }
                 rect class=[bar.uncertain.then_some("uncertain")] x=(zero.min(end)) y=(y)
                     width=(tenth((end - zero).abs())) height=(height) fill=(colour) {}
-                path.whisker d=(format!("M{from} {middle}H{to}M{from} {a}V{b}M{to} {a}V{b}")) {}
+                path.whisker d={ "M" (from) " " (middle) "H" (to) (ends) } {}
                 @if self.figures { text.value.end x=(WIDTH) y=(y + 10.0) { (words) } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_that_leaves_the_drawing_ends_in_an_arrow() {
+        let bar = |high| {
+            let estimate = Measurement { value: -0.4, low: -0.5, high, repetitions: 9 };
+            Some(Bar { estimate, uncertain: false })
+        };
+        let drawn = |high| {
+            let rows = vec![Row { label: "a".to_owned(), bars: vec![bar(high)] }];
+            let (series, x_label) = (vec!["b".to_owned()], "Δ".to_owned());
+            BarChart { series, rows, x_label, base: 0.0, hints: None }.draw().0.into_string()
+        };
+        let whisker = |drawing: &str| drawing.split("class=\"whisker\"").nth(1).unwrap()[..80].to_owned();
+        assert!(!whisker(&drawn(-0.3)).contains('L'), "{}", drawn(-0.3));
+        assert!(whisker(&drawn(90.0)).contains('L'), "{}", drawn(90.0));
     }
 }

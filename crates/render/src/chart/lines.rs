@@ -1,7 +1,7 @@
 //! Curves with their intervals as bands, in panels side by side.
 
 use super::palette::colour;
-use super::{Axis, WIDTH, legend, tenth, text_width};
+use super::{ARROW, Axis, WIDTH, legend, tenth, text_width};
 use crate::profile::words::interval;
 use corewise_core::profile::Measurement;
 use maud::{Markup, html};
@@ -138,6 +138,19 @@ impl Drawn<'_> {
         }
     }
 
+    /// Returns arrows for an interval that goes on beyond the drawing.
+    fn arrows(&self, x: f64, y: &Measurement) -> Option<String> {
+        let ends = [(y.low, -1.0), (y.high, 1.0)].into_iter().filter(|(end, _)| !self.panel.y.contains(*end));
+        let arrows: String = ends
+            .map(|(end, down)| {
+                let (x, tip) = (self.x(x), self.y(end));
+                let (left, right, back) = (x - ARROW / 2.0, x + ARROW / 2.0, tip + down * ARROW);
+                format!("M{left} {back}L{x} {tip}L{right} {back}")
+            })
+            .collect();
+        (!arrows.is_empty()).then_some(arrows)
+    }
+
     fn line(&self, line: &Line) -> Markup {
         let colour = colour(line.name);
         let known: Vec<&(f64, Measurement)> =
@@ -154,6 +167,7 @@ impl Drawn<'_> {
             polygon.band fill=(colour) points=(band) {}
             polyline.curve stroke=(colour) points=(curve) {}
             @for (x, y) in known {
+                @if let Some(arrows) = self.arrows(*x, y) { path.arrow stroke=(colour) d=(arrows) {} }
                 circle cx=(self.x(*x)) cy=(self.y(y.value)) r="2.6" fill=(colour) {
                     title { (self.names[line.name]) ": " (interval(*y)) }
                 }

@@ -123,12 +123,21 @@ impl Axis {
         Axis { low: round[first], high: round[last.max(first + 1)], logarithmic: true, ticks }
     }
 
+    /// Returns whether a value lies on the axis, apart from rounding.
+    pub fn contains(&self, value: f64) -> bool {
+        let air = (self.high - self.low) * 1e-9;
+        (self.low - air..=self.high + air).contains(&value)
+    }
+
     /// Returns the position of a value, 0 to 1; values beyond the axis are placed at its end.
     pub fn share(&self, value: f64) -> f64 {
         let place = |x: f64| if self.logarithmic { x.max(f64::MIN_POSITIVE).ln() } else { x };
         ((place(value) - place(self.low)) / (place(self.high) - place(self.low))).clamp(0.0, 1.0)
     }
 }
+
+/// How long an arrow is at the end of an interval that goes on beyond the drawing.
+pub const ARROW: f64 = 5.0;
 
 /// Returns the ends of an axis that contains the base, every value, and every interval that is not far wider
 /// than the values: one bad cell must not flatten all others.
@@ -196,6 +205,7 @@ mod tests {
     fn values_lie_within_the_axis() {
         let axis = Axis::logarithmic(1.0, 100.0);
         assert_eq!([0.0, 1.0, 10.0, 1e9].map(|value| axis.share(value)), [0.0, 0.0, 0.5, 1.0]);
+        assert_eq!([0.0, 1.0, 100.0, 101.0].map(|value| axis.contains(value)), [false, true, true, false]);
     }
 
     #[test]

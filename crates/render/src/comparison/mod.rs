@@ -1,6 +1,7 @@
 //! The results of `corewise compare`: the stored comparison and its forms of presentation.
 
 pub mod csv;
+pub mod demonstration;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixture;
 pub mod page;

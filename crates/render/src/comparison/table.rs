@@ -19,6 +19,7 @@ pub fn render(comparison: &Comparison, findings: &Findings) -> String {
 
 fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Result {
     let plan = &comparison.plan;
+    write!(out, "{}", answer(findings))?;
     writeln!(
         out,
         "{EVIDENCE}: {} blocks of {} runs, seed {}; {}",
@@ -63,6 +64,19 @@ fn write(out: &mut String, comparison: &Comparison, findings: &Findings) -> Resu
         )?;
     }
     findings.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+}
+
+/// Returns a sentence about each of the first variants, and an empty line.
+fn answer(findings: &Findings) -> String {
+    const SENTENCES_MAX: usize = 4;
+    let (baseline, others) = findings.variants.split_first().expect("a plan has a variant");
+    let sentence = |variant: &VariantFindings| {
+        let verdict = time_verdict(&variant.effects)?;
+        let is = if ["faster", "slower"].iter().any(|word| verdict.starts_with(word)) { " is" } else { ":" };
+        Some(format!("{} against {}{is} {verdict}.\n", shortened(&variant.name), shortened(&baseline.name)))
+    };
+    let sentences: String = others.iter().filter_map(sentence).take(SENTENCES_MAX).collect();
+    if sentences.is_empty() { sentences } else { sentences + "\n" }
 }
 
 /// Returns whether the mean of any variant shows what its typical runs do not.

@@ -57,7 +57,11 @@ pub fn render_claims(results: &[ExperimentResult]) -> String {
     }
     let all: Vec<Judgement> = results.iter().flat_map(|result| result.findings.clone()).collect();
     table.row(["all", &tally(&all), ""]);
-    let mut text = format!("simulated: the claims of {} experiments\n{table}", results.len());
+    let mut text = format!(
+        "Of what the papers found, {}.\n\nsimulated: the claims of {} experiments\n{table}",
+        tally(&all),
+        results.len()
+    );
     for result in results {
         text += &format!("\n{} ({}, {})\n{}", result.name, result.source, result.figure, claims(result));
     }
@@ -86,6 +90,9 @@ fn claims(result: &ExperimentResult) -> Table {
 }
 
 fn write_result(out: &mut String, result: &ExperimentResult) -> Result {
+    if !result.findings.is_empty() {
+        writeln!(out, "Of what the paper found, {}.\n", tally(&result.findings))?;
+    }
     writeln!(out, "{}: {} ({}, {})", result.evidence, result.title, result.source, result.figure)?;
     writeln!(out, "\n{}, with 95 % intervals over the seeds", words(result.measure))?;
     let variants = variant_names(result.scenarios.iter());

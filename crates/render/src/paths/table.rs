@@ -17,6 +17,12 @@ pub fn render(summary: &Summary) -> String {
 
 fn write_description(out: &mut String, summary: &Summary) -> std::fmt::Result {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    match summary.functions.first() {
+        Some(hot) => {
+            writeln!(out, "Most of the time went into {}: {}.\n", Name(&hot.name), percent(hot.share))?
+        }
+        None => writeln!(out, "No function can be named: no window was recorded.\n")?,
+    }
     writeln!(
         out,
         "{}: {} windows of {} branches by {}, one each {:.1} ms of CPU time",

@@ -100,9 +100,10 @@ fn alike(profile: &MachineProfile) -> String {
     let worst = profile.pairs.iter().filter(costly).max_by(|a, b| slowdown(a).total_cmp(&slowdown(b)));
     let cost = match worst {
         Some(pair) => format!(
-            "two busy neighbours slow each other down by at most {} ({})",
-            percent(slowdown(pair) - 1.0),
-            pair.workload
+            "two busy neighbours take at most {:.2} times as long as alone ({}{})",
+            slowdown(pair),
+            pair.workload,
+            pair.delta_alone.map_or(String::new(), |delta| format!(", Δ {:+.2}", delta.value))
         ),
         None => {
             "nothing that two busy neighbours share costs them anything that stands out of the noise".into()
@@ -117,8 +118,9 @@ fn different(profile: &MachineProfile) -> String {
     let by_size = |a: &&Delta, b: &&Delta| a.delta.value.abs().total_cmp(&b.delta.value.abs());
     let reported = |word: &str, delta: &Delta| {
         let (close, distant) = (words::class(profile, delta.close), words::class(profile, delta.distant));
-        let gain = percent(delta.delta.value.abs());
-        format!("{word} is up to {gain} faster ({}, {close} against {distant})", delta.subject)
+        let (gain, value) = (percent(delta.delta.value.abs()), delta.delta.value);
+        let subject = delta.subject;
+        format!("{word} is up to {gain} faster ({subject}, Δ {value:+.2}, {close} against {distant})")
     };
     let apart = of(Verdict::Distant).max_by(by_size).map(|delta| reported("apart", delta));
     let together = of(Verdict::Close).max_by(by_size).map(|delta| reported("close together", delta));
@@ -163,9 +165,8 @@ mod tests {
         let two = fixture::two_pes();
         assert_eq!(
             verdict(&two),
-            "All pairs of PEs are alike, so no placement is better than another; two busy neighbours slow \
-             each \
-             other down by at most 206 % (read 256 KiB)."
+            "All pairs of PEs are alike, so no placement is better than another; two busy neighbours take at \
+             most 3.06 times as long as alone (read 256 KiB, Δ -2.06)."
         );
         let mut noisy = two;
         for pair in &mut noisy.pairs {

@@ -1,6 +1,6 @@
 //! The line that `corewise run` says at the end.
 
-use super::words::own_cost;
+use super::words::{counters, own_cost};
 use crate::terminal::Name;
 use corewise_core::report::{ApplicationReport, Headline, Report, headline};
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn figures(report: &Report, root: &ApplicationReport) -> String {
     let busy = (lasted > 0.0).then(|| format!(", {}", busy_cpus(cpu_seconds / lasted)));
     let known = below.iter().filter_map(|of| Some((of.cpu_seconds, of.fpu_usage?)));
     let (seconds, used) = known.fold((0.0, 0.0), |(all, used), (of, usage)| (all + of, used + of * usage));
-    let usage = |usage| format!(", FPU usage {usage:.2} ({})", report.sources.counters);
+    let usage = |usage| format!(", FPU usage {usage:.2} (by {})", counters(&report.sources.counters));
     let fpu = (seconds > 0.0).then(|| usage(used / seconds));
     let from = watched_from(root).map(|from| format!(", watched {from}"));
     [busy, fpu, from].into_iter().flatten().collect()

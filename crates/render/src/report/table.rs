@@ -2,6 +2,7 @@
 
 use super::closing::watched_from;
 use super::programs::{self, Labels};
+use super::words::{counters, discovery};
 use crate::profile::words::utc;
 use crate::table::Table;
 use crate::terminal::Name;
@@ -30,8 +31,8 @@ pub fn figures(report: &Report) -> String {
         "{table}FPU usage: share of cycles with floating-point work in flight, by {}; \
          L2/100: misses per 100 cycles;\n\
          threads: mean number at work, seq.: share of the time with one, {evidence} by {}{from}.\n{}",
-        report.sources.counters,
-        report.sources.discovery,
+        counters(&report.sources.counters),
+        discovery(&report.sources.discovery),
         circumstances(report)
     )
 }

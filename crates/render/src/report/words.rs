@@ -1,6 +1,27 @@
 //! Words for a report's figures, wherever people read them.
 
 use corewise_core::report::Report;
+use std::borrow::Cow;
+
+/// Says by what threads were found.
+pub fn discovery(source: &str) -> &str {
+    match source {
+        "bpf" => "the kernel (BPF)",
+        "poll" | "tree" => "looking into /proc",
+        "none" => "nothing",
+        other => other,
+    }
+}
+
+/// Says by what is known what threads used.
+pub fn counters(source: &str) -> Cow<'_, str> {
+    match source.split_once(' ') {
+        None if source == "sample" => "clock samples".into(),
+        None if source == "none" => "nothing".into(),
+        Some(("pmu", files)) => format!("hardware counters ({files})").into(),
+        _ => source.into(),
+    }
+}
 
 /// Describes the cost of corewise itself. Start and end cost the same however short the command is, so a
 /// share of the time is only meaningful for long runs.
@@ -20,6 +41,18 @@ fn own_cost_of(cpu_seconds: f64, wall_seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_have_plain_names() {
+        assert_eq!(
+            ["bpf", "tree", "scripted"].map(discovery),
+            ["the kernel (BPF)", "looking into /proc", "scripted"]
+        );
+        assert_eq!(
+            ["sample", "none", "pmu amd"].map(counters),
+            ["clock samples", "nothing", "hardware counters (amd)"]
+        );
+    }
 
     #[test]
     fn the_cost_of_a_short_command_is_printed_as_a_time() {

@@ -6,6 +6,7 @@ use super::About;
 use super::screen::{Focus, Screen, position};
 use super::tables::{app_rows, parallelism, thread_name, thread_rows};
 use crate::page::words::Share;
+use crate::report::words::{counters, discovery};
 use crate::terminal::Name;
 use corewise_core::classify::{CONFIDENCE_MIN, FpuClass};
 use corewise_core::cpuset::CpuSet;
@@ -45,9 +46,9 @@ pub fn help(top: &Top, about: &About) -> Vec<String> {
     lines.push("Here".to_owned());
     let sources = &about.sources;
     lines.push(format!(
-        "  Threads are found by {}. The source of what they use: {}.",
-        Name(&sources.discovery),
-        Name(&sources.counters)
+        "  Threads are found by {}; what they use is known by {}.",
+        Name(discovery(&sources.discovery)),
+        Name(&counters(&sources.counters))
     ));
     lines.extend(policy(top));
     lines.extend(about.notes.iter().map(|note| format!("  Note: {}", Name(note))));

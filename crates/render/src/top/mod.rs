@@ -151,9 +151,10 @@ fn title(top: &Top, screen: &Screen, about: &About, width: u16) -> Line<'static>
     let threads = explain::plural(top.threads.len(), "thread", "threads");
     let apps = explain::plural(top.applications.len(), "program", "programs");
     let own = top.own_share.filter(|_| about.replayed_seconds.is_none());
-    let own = own.map_or(String::new(), |share| format!("; corewise takes {}", Share(share)));
+    // First, so that it is there in a narrow terminal, too.
+    let own = own.map_or(String::new(), |share| format!(" (takes {})", Share(share)));
     let what = Name(&about.what);
-    let words = format!("corewise top: {pes}, {threads} of {apps} ({what}){own}");
+    let words = format!("corewise top{own}: {pes}, {threads} of {apps} ({what})");
     let at = top.at.as_secs_f64();
     let state = match (screen.is_paused, about.replayed_seconds) {
         (true, _) => " PAUSED".to_owned(),
@@ -189,8 +190,9 @@ fn verdict(top: &Top, about: &About) -> Option<String> {
         let bound = top.threads.keys().filter(|thread| top.bound_by_daemon(**thread).is_some()).count();
         let threads = explain::plural(top.threads.len(), "thread", "threads");
         let found: String = daemon.findings.iter().map(|found| format!("; {}", Name(found))).collect();
+        let own = daemon.own_share.map_or(String::new(), |own| format!(", takes {} of a PE", Share(own)));
         return Some(format!(
-            "The daemon (policy {}) has bound {bound} of {threads}{found}",
+            "The daemon (policy {}) has bound {bound} of {threads}{own}{found}",
             Name(&daemon.policy)
         ));
     }

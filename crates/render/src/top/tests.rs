@@ -160,11 +160,13 @@ fn what_a_daemon_has_bound_is_not_taken_for_the_threads_own_choice() {
     let bound = Assignment { pes: "1".parse().unwrap(), reason: "its FPU is free".into() };
     top.daemon = Some(DaemonState {
         policy: "spread".to_owned(),
+        own_share: Some(0.004),
         findings: vec!["placement gains 1.20".to_owned()],
         bound: [(1003, bound)].into(),
     });
     let seen = drawn(&top, &screen, (120, 24));
-    let head = "The daemon (policy spread) has bound 1 of 7 threads; placement gains 1.20";
+    let head =
+        "The daemon (policy spread) has bound 1 of 7 threads, takes 0.4 % of a PE; placement gains 1.20";
     assert!(
         seen.contains(head) && seen.contains("1: its FPU is free") && !seen.contains("by itself"),
         "{seen}"

@@ -78,13 +78,13 @@ fn human(examined: &Examined) -> String {
     let missing =
         examined.checks.iter().filter(|check| !matches!(check.finding, Finding::Here { .. })).count();
     let summary = match (missing, examined.works) {
-        (_, false) => "corewise cannot work here".to_owned(),
-        (0, _) => "nothing is missing".to_owned(),
+        (_, false) => "corewise cannot work here: see NO below.".to_owned(),
+        (0, _) => "corewise works here, and nothing is missing.".to_owned(),
         (missing, _) => {
-            format!("corewise works here, without {missing} of {} things", examined.checks.len())
+            format!("corewise works here, without {missing} of {} things.", examined.checks.len())
         }
     };
-    format!("{machine}\n{table}\n{summary}\n")
+    format!("{summary}\n\n{machine}\n{table}")
 }
 
 #[cfg(test)]
@@ -108,14 +108,14 @@ mod tests {
             "  no   board    no such directory\n",
             "                costs: no board\n",
             "                remedy: export A=b\n",
-            "\ncorewise works here, without 1 of 2 things\n",
+            "corewise works here, without 1 of 2 things.\n\n  runs in",
         ] {
             assert!(text.contains(line), "{line:?}: {text}");
         }
         examined.works = false;
-        assert!(human(&examined).ends_with("\ncorewise cannot work here\n"));
+        assert!(human(&examined).starts_with("corewise cannot work here: see NO below.\n"));
         examined.works = true;
         examined.checks.truncate(1);
-        assert!(human(&examined).ends_with("\nnothing is missing\n"));
+        assert!(human(&examined).starts_with("corewise works here, and nothing is missing.\n"));
     }
 }

@@ -22,6 +22,7 @@ pub struct Beside {
 #[derive(Deserialize)]
 struct Status {
     policy: String,
+    own_cpu: Option<f64>,
     findings: Vec<String>,
 }
 
@@ -56,11 +57,12 @@ impl Beside {
 }
 
 fn state(mut daemon: Connection) -> Result<DaemonState> {
-    let Status { policy, findings } = serde_json::from_value(daemon.ask("GetStatus", json!({}))?)?;
+    let Status { policy, own_cpu: own_share, findings } =
+        serde_json::from_value(daemon.ask("GetStatus", json!({}))?)?;
     let Threads { threads } = serde_json::from_value(daemon.ask("ListThreads", json!({}))?)?;
     let bound = threads.into_iter().filter_map(|Thread { tid, bound, reason }| {
         let (pes, reason) = (bound?.parse().ok()?, reason.unwrap_or_default().into());
         Some((tid, Assignment { pes, reason }))
     });
-    Ok(DaemonState { policy, findings, bound: bound.collect() })
+    Ok(DaemonState { policy, own_share, findings, bound: bound.collect() })
 }

@@ -64,19 +64,16 @@ impl fmt::Display for WaitsFindings {
                 write!(f, "waits taken back after {after:.1} s and changed again: progress fell, by {meter}")
             }
             (WaitsState::Unclear, Some(gain)) => {
-                write!(f, "waits changed by rule: their gain is unclear ({gain} by {meter}{runs})")
+                write!(f, "waits changed; their gain is unclear ({gain} by {meter}{runs})")
             }
             (WaitsState::NotJudged, Some(gain)) => {
                 let least = least(gain);
-                write!(
-                    f,
-                    "waits changed by rule: {least}{gain} by {meter}{runs}, too few trials for a verdict"
-                )
+                write!(f, "waits changed; {least}{gain} by {meter}{runs}, too few trials for a verdict")
             }
             (
                 WaitsState::NotJudged | WaitsState::Kept | WaitsState::TakenBack | WaitsState::Unclear,
                 None,
-            ) => f.write_str("waits changed by rule: the time was too short for a trial"),
+            ) => f.write_str("waits changed; the time was too short to measure their gain"),
         }
     }
 }

@@ -177,7 +177,7 @@ fn without_a_meter_the_rules_hold_and_nothing_costs_anything() {
 #[test]
 fn a_run_that_lives_for_seconds_sees_no_epoch() {
     let runs = Runs::new(&[(0, 10), (0, 10)]).go(10, &without(2.0));
-    let findings = "waits changed by rule: the time was too short for a trial";
+    let findings = "waits changed; the time was too short to measure their gain";
     check(&runs, &["##########", "##########"], findings);
 }
 

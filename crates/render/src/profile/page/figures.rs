@@ -87,7 +87,8 @@ fn delta_bars(comparisons: &[Comparison], wanted: impl Fn(Subject) -> bool) -> B
 fn synchronisation(comparisons: &[Comparison]) -> Option<Figure> {
     let chart = delta_bars(comparisons, |subject| focus(subject) == Some(Focus::Synchronisation));
     let caption = "Two threads that wait for each other: above 0 they do better close together. \
-         The bar is Δ, the whisker its 95 % interval; a faint bar is smaller than the noise.";
+         The bar is Δ, the whisker its 95 % interval (an arrow: it goes on); a faint bar is smaller than the \
+         noise.";
     bars("figure-2-synchronisation", "Figure 2: synchronisation", caption, &chart)
 }
 
@@ -172,8 +173,8 @@ fn memory_deltas(profile: &MachineProfile, comparisons: &[Comparison]) -> Option
     });
     let chart = LineChart { panels: panels.collect(), names: kernel_names(&kernels) };
     let caption = format!(
-        "Two threads that move memory: {}. Bands are 95 % intervals, dashed lines the sizes of caches as the \
-         machine reports them.",
+        "Two threads that move memory: {}. Bands are 95 % intervals (an arrow: one goes on), dashed lines \
+         the sizes of caches as the machine reports them.",
         below_zero(comparisons)
     );
     lines("figure-3-memory", "Figure 3: memory", &caption, &chart)

@@ -15,7 +15,7 @@ mod timeline;
 mod tests;
 
 use super::closing::watched_from;
-use super::words::own_cost;
+use super::words::{counters, discovery, own_cost};
 use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, text};
 use crate::profile::words::utc;
@@ -43,7 +43,7 @@ pub fn render(report: &Report) -> String {
 fn body(report: &Report) -> Markup {
     html! {
         (header(report))
-        @for app in report.applications.iter().filter(|app| app.executed_by.is_none()) { (application(app)) }
+        @for app in in_full(report) { (application(app)) }
         (tables::applications(report))
         (tables::programs(report))
         (timeline::section(report))
@@ -52,6 +52,18 @@ fn body(report: &Report) -> Markup {
         (tables::decisions(report))
         (page::list("Notes", &report.notes))
     }
+}
+
+/// Returns the applications that have a section of their own, the busiest first: what the user has named,
+/// which is often a shell or a launcher, and the busiest of all.
+fn in_full(report: &Report) -> Vec<&ApplicationReport> {
+    let by_time = |a: &&ApplicationReport, b: &&ApplicationReport| a.cpu_seconds.total_cmp(&b.cpu_seconds);
+    let busiest = report.applications.iter().max_by(by_time);
+    let is_busiest = |app: &ApplicationReport| busiest.is_some_and(|busiest| std::ptr::eq(busiest, app));
+    let named = report.applications.iter().filter(|app| app.executed_by.is_none() || is_busiest(app));
+    let mut shown: Vec<&ApplicationReport> = named.collect();
+    shown.sort_by(|a, b| by_time(b, a));
+    shown
 }
 
 fn header(report: &Report) -> Markup {
@@ -67,8 +79,8 @@ fn header(report: &Report) -> Markup {
         ("Machine", text(&report.machine)),
         ("Evidence", text(&report.evidence)),
         ("Policy", text(policy)),
-        ("Threads seen by", text(&report.sources.discovery)),
-        ("Counters", text(&report.sources.counters)),
+        ("Threads found by", text(discovery(&report.sources.discovery))),
+        ("What they use, by", text(counters(&report.sources.counters))),
         ("corewise itself", text(own_cost(report))),
     ];
     let command = html! { code { (report.command.join(" ")) } };
@@ -99,9 +111,9 @@ fn application(app: &ApplicationReport) -> Markup {
     let facts = [
         ("CPU time", text(Seconds(app.cpu_seconds))),
         ("PEs busy, mean", two(app.busy_pes_mean)),
-        ("TLP, mean", text(format_args!("{:.2}", app.tlp_mean))),
-        ("TLP, highest", text(app.runnable_max)),
-        ("One thread runnable", known(app.sequential_fraction.map(Share))),
+        ("Threads at work, mean", text(format_args!("{:.2}", app.tlp_mean))),
+        ("Threads at work, highest", text(app.runnable_max)),
+        ("Only one at work", known(app.sequential_fraction.map(Share))),
         ("Parallelism", known(class)),
         ("Intensity", known(intensity)),
         ("FPU usage", known(app.fpu_usage.map(Share))),

@@ -47,9 +47,9 @@ pub fn applications(report: &Report) -> Markup {
         "Application",
         "Executed by",
         "CPU time",
-        "TLP, mean",
-        "TLP, highest",
-        "One thread runnable",
+        "Threads at work, mean",
+        "Threads at work, highest",
+        "Only one at work",
         "Parallelism",
     ];
     let table = html! {

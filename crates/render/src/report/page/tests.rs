@@ -185,3 +185,16 @@ fn every_form_begins_with_what_was_done_about_waits() {
         }
     }
 }
+
+#[test]
+fn the_page_begins_with_the_busiest_program() {
+    let mut report = report(vec![thread(1, "a", &[(0, 9, 0, 1.0)], &[])], Vec::new());
+    let shell = &mut report.applications[0];
+    (shell.name, shell.cpu_seconds) = ("sh".into(), 0.01);
+    let mut solver = shell.clone();
+    (solver.name, solver.executed_by, solver.cpu_seconds) = ("solver".into(), Some("sh".into()), 30.0);
+    report.applications.push(solver);
+    let page = render(&report);
+    let at = |heading: &str| page.find(heading).unwrap_or_else(|| panic!("no {heading} in {page}"));
+    assert!(at("<h2>Application solver</h2>") < at("<h2>Application sh</h2>"));
+}
