@@ -22,7 +22,7 @@ use corewise_sys::proc::Proc;
 use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
@@ -77,6 +77,8 @@ pub struct Bpf {
     ended: Vec<ThreadFacts>,
     /// Whether changes of the number of runnable threads are reported.
     reports_tlp: bool,
+    /// The threads that have ended by the notices which are taken in now.
+    ending: HashSet<u32>,
     /// Threads whose end did not arrive in time; a late end is not reported again.
     given_up: GivenUp,
     listings: u64,
@@ -137,6 +139,7 @@ impl Bpf {
             news: News::default(),
             ended: Vec::new(),
             reports_tlp: false,
+            ending: HashSet::new(),
             given_up: GivenUp::default(),
             listings: 0,
             events_lost: 0,
@@ -291,7 +294,7 @@ impl Bpf {
     }
 
     fn app_of(&mut self, thread: &RawThread) -> AppId {
-        self.entries.app_of(thread, |pid| app_of_process(&self.known, pid))
+        self.entries.app_of(thread, &self.ending, |pid| app_of_process(&self.known, pid))
     }
 
     /// Takes in the values of a thread at `now`. An ended thread is forgotten, except for its last values.
@@ -338,10 +341,13 @@ impl Bpf {
         } else if self.look_again.is_some_and(|due| due <= now) {
             self.look_again = None;
         }
+        let ends = events.iter().filter(|thread| thread.stage == ENDED);
+        self.ending.extend(ends.map(|thread| thread.tid));
         for thread in events {
             // The clock of a thread that was just created has only begun.
             self.take(&thread, thread.generation);
         }
+        self.ending.clear();
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use corewise_core::observe::{COALESCED_WITHIN, RunnableThreads};
 use corewise_core::program::{self, Image};
 use corewise_sys::proc::Proc;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// How long an entry rests after its application was forgotten: a thread may be about to enter it.
@@ -150,8 +150,14 @@ impl Entries {
         self.entries.insert(index, Entry { app, threads: 0 });
     }
 
-    /// Returns the application of a thread. `known` returns those of processes.
-    pub fn app_of(&mut self, thread: &RawThread, known: impl Fn(u32) -> Option<AppId>) -> AppId {
+    /// Returns the application of a thread. `/proc` has nothing of a process in `ended`. `known` returns the
+    /// applications of processes.
+    pub fn app_of(
+        &mut self,
+        thread: &RawThread,
+        ended: &HashSet<u32>,
+        known: impl Fn(u32) -> Option<AppId>,
+    ) -> AppId {
         if let Some(entry) = self.entries.get(&thread.app) {
             return entry.app;
         }
@@ -159,7 +165,8 @@ impl Entries {
         let executor = self.entries.get(&raw.executor).map_or(AppId(0), |entry| entry.app);
         let path = text_of(&raw.path);
         let file = path.rsplit('/').next().filter(|file| !file.is_empty()).map(str::to_owned);
-        let (name, exe) = image_of(&self.proc, raw.tgid);
+        let has_ended = ended.contains(&raw.tgid);
+        let (name, exe) = if has_ended { (None, None) } else { image_of(&self.proc, raw.tgid) };
         let name = name.or(file.clone()).unwrap_or_else(|| text_of(&thread.comm));
         let exe = exe.or(file.is_some().then(|| path.clone()));
         let (image, starter) = (Image { name: name.clone(), exe }, known(raw.parent).unwrap_or(executor));

@@ -2,7 +2,7 @@
 
 use crate::{Application, LiveWorld, Parts};
 use corewise_core::cpuset::CpuSet;
-use corewise_core::ids::AppId;
+use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, ProcessReading, ProgressReading, ProgressSource, ThreadReading,
 };
@@ -18,17 +18,19 @@ impl LiveWorld {
     pub(super) fn judge_anew(&mut self, news: &News) {
         // A process has the ID of its first thread.
         let begun = news.appeared.iter().filter(|thread| thread.tid == thread.pid).map(|thread| thread.tid);
-        let executed = news.executed.iter().map(|thread| thread.tid);
+        // Most programs that are executed have ended by now, and `/proc` has nothing of them.
+        let ended: HashSet<ThreadId> = news.ended.iter().copied().collect();
+        let executed = news.executed.iter().filter(|thread| !ended.contains(thread)).map(|thread| thread.tid);
         for pid in begun.chain(executed.clone()) {
             self.parts.actuators.note_program(pid);
         }
-        executed.for_each(|pid| self.programs.forget(pid));
+        executed.clone().for_each(|pid| self.programs.forget(pid));
         // Rules may ask for the name of what has no other.
         let others = news.renamed.iter().map(|(thread, _)| thread).chain(&news.ended).chain(&news.executed);
         let begun = news.appeared.iter().map(|thread| thread.tid);
         self.treated.forget(begun.chain(others.map(|thread| thread.tid)));
         // Others are treated when their beginning is reported.
-        news.executed.iter().for_each(|thread| self.treat_anew(thread.tid));
+        executed.for_each(|pid| self.treat_anew(pid));
     }
 
     /// Returns a thread's progress: as reported by its program, else by instructions, else by points of its
