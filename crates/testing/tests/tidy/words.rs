@@ -38,7 +38,7 @@ const EXCEPTIONS: [(&str, &str, &str); 6] = [
 ];
 
 /// It has them all, in its table.
-const THIS_FILE: &str = "crates/cli/tests/tidy/words.rs";
+const THIS_FILE: &str = "crates/testing/tests/tidy/words.rs";
 
 /// No phrase of the table is used.
 pub fn english_is_plain(tree: &Tree) -> Vec<Finding> {

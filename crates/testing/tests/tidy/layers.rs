@@ -12,7 +12,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 20] = [
     ("sim", &["core"]),
     ("render", &["core", "paths", "sim", "sys", "testing"]),
     ("rt", &["testing"]),
-    ("testing", &[]),
+    ("testing", &["core"]),
     ("bpf", &["sys"]),
     ("sys", &["core", "testing"]),
     ("topology", &["core", "sys", "testing"]),
