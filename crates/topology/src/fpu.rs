@@ -12,9 +12,9 @@
 //!
 //! Limits: a vector unit that is shared by more than cores of one design (Apple's SME) needs the file.
 
-use super::LoadError;
 use super::hwloc::CpuModel;
 use super::kernel::arm_design;
+use super::source::LoadError;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::topology::{Domain, DomainKind, Topology};

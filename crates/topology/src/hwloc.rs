@@ -1,6 +1,7 @@
 //! Translates libhwloc's view of a machine.
 
-use super::{LoadError, Source, child};
+use super::child;
+use super::source::{LoadError, Source};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::topology::{Domain, DomainKind};

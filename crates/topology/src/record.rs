@@ -1,7 +1,7 @@
 //! Recorded machines: the files of `/sys` and `/proc` that [`super::load`] reads, in a directory, a `.tar.gz`
 //! or a `.tar.bz2`.
 
-use super::LoadError;
+use super::source::LoadError;
 use bzip2::bufread::BzDecoder;
 use corewise_sys::input;
 use flate2::Compression;
