@@ -5,8 +5,8 @@
 //! `llvm-profgen` makes the same from the output of [`super::llvm_profgen`]; this format is for machines
 //! without `llvm-profgen`.
 
+use super::format::{Format, Needs, Writer};
 use super::source::{FunctionCounts, Line, LineCount, SourceCounts};
-use super::{Format, Needs, Writer};
 use std::io::{Result, Write};
 
 /// `--format autofdo`.

@@ -7,7 +7,7 @@
 //! express that mispredictions are unknown, so they are 0.
 
 use super::counts::Counts;
-use super::{Format, Needs, Writer};
+use super::format::{Format, Needs, Writer};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 

@@ -2,8 +2,8 @@
 //! thread was over time. A window is a sample of the calls at its start, as far as it shows them. Written
 //! with the library of samply, the format's own tool.
 
+use super::format::{Format, Needs, Writer};
 use super::stacks;
-use super::{Format, Needs, Writer};
 use crate::program::Program;
 use crate::window::{BranchRecording, Window};
 use fxprof_processed_profile::{

@@ -2,8 +2,8 @@
 //! calls that windows show, `outermost;…;innermost count`, in units; the mean window has
 //! [`UNITS_PER_WINDOW`].
 
+use super::format::{Format, Needs, Writer};
 use super::stacks;
-use super::{Format, Needs, Writer};
 use crate::program::Program;
 use crate::window::BranchRecording;
 use std::io::{Result, Write};

@@ -11,8 +11,8 @@
 //! GCC looks at lines only, so a line's count is the largest of its discriminators'. Limits: a function with
 //! several names is found by the name in its debug information only.
 
+use super::format::{Format, Needs, Writer};
 use super::source::{FunctionCounts, SourceCounts};
-use super::{Format, Needs, Writer};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 

@@ -8,7 +8,7 @@
 //! a function's first instruction, is counted as an entry. Branches to the outside are not used.
 
 use super::counts::Counts;
-use super::{Format, Needs, Writer};
+use super::format::{Format, Needs, Writer};
 use std::io::{Result, Write};
 
 /// `--format llvm-profgen`.

@@ -12,7 +12,7 @@
 //! `llvm-profgen` reads as well as the 32 of a branch-record unit.
 
 use super::counts::{Counts, UNITS_PER_WINDOW};
-use super::{Format, Needs, Writer};
+use super::format::{Format, Needs, Segment, Writer};
 use crate::window::{BranchRecording, Location, ModuleId};
 use std::io::{Result, Write};
 
@@ -21,17 +21,6 @@ pub const COPIES: f64 = 4.0;
 
 /// Other modules are moved up by multiples of this many bytes.
 const DISTANCE: u64 = 1 << 40;
-
-/// The executable segment of the module of the profile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
-    /// Address as linked.
-    pub address: u64,
-    /// Bytes in memory.
-    pub size: u64,
-    /// Offset in the file.
-    pub offset: u64,
-}
 
 /// `--format perf-script`.
 pub const FORMAT: Format = Format {

@@ -10,8 +10,8 @@
 //! the distance from a function's first line matters to Go, and only that is written, so viewers show wrong
 //! lines.
 
+use super::format::{Format, Needs, Writer};
 use super::source::{FunctionCounts, Line, SourceCounts};
-use super::{Format, Needs, Writer};
 use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
