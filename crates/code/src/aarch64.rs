@@ -2,7 +2,7 @@
 //! "A64 instruction set encoding"). The encodings are regular, so the groups tell all that is wanted here.
 //! SME is not known.
 
-use super::{Flow, Instruction, StackMove, Store, Unit};
+use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
 
 /// Register number 31 in a base register is the stack pointer; x29 is the frame pointer.
 const STACK_POINTER: u32 = 31;

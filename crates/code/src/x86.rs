@@ -1,7 +1,7 @@
 //! x86 instructions by iced-x86. Floating-point work is recognised by registers and mnemonic, not by CPUID
 //! feature: SSE2 holds both `addsd` and `paddd`.
 
-use super::{Flow, Instruction, StackMove, Store, Unit};
+use corewise_core::code::{Flow, Instruction, StackMove, Store, Unit};
 use iced_x86::{
     CodeSize, Decoder, DecoderOptions, FlowControl, Formatter, InstructionInfo, InstructionInfoFactory,
     InstructionInfoOptions, Mnemonic, NasmFormatter, OpAccess, OpKind, Register, UsedMemory,

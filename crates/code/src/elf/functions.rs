@@ -37,33 +37,39 @@ struct Symbol {
     name: String,
 }
 
-pub(super) fn of(elf: &ElfFile) -> Result<Vec<Function>, ElfError> {
-    let malformed =
-        |error: object::Error| ElfError::Malformed { path: elf.path.clone(), problem: error.to_string() };
-    let content = elf.content();
-    let object = content.object().map_err(malformed)?;
-    let sections = code_sections(&object);
-    let mut symbols = Vec::new();
-    collect(object.symbols(), &mut symbols);
-    let mut is_stripped = symbols.is_empty();
-    collect(object.dynamic_symbols(), &mut symbols);
-    let debug_file = elf.build_id.as_deref().and_then(debug_file);
-    if let Some(content) = debug_file.map(|file| Content::new(file, elf.bytes_max))
-        && let Ok(debug) = content.object()
-    {
-        collect(debug.symbols(), &mut symbols);
-        is_stripped = false;
+impl ElfFile {
+    /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its
+    /// unwind table.
+    pub fn functions(&self) -> Result<Vec<Function>, ElfError> {
+        let malformed = |error: object::Error| ElfError::Malformed {
+            path: self.path.clone(),
+            problem: error.to_string(),
+        };
+        let content = self.content();
+        let object = content.object().map_err(malformed)?;
+        let sections = code_sections(&object);
+        let mut symbols = Vec::new();
+        collect(object.symbols(), &mut symbols);
+        let mut is_stripped = symbols.is_empty();
+        collect(object.dynamic_symbols(), &mut symbols);
+        let debug_file = self.build_id.as_deref().and_then(debug_file);
+        if let Some(content) = debug_file.map(|file| Content::new(file, self.bytes_max))
+            && let Ok(debug) = content.object()
+        {
+            collect(debug.symbols(), &mut symbols);
+            is_stripped = false;
+        }
+        symbols.sort_unstable();
+        let mut functions = bounded(symbols, &sections);
+        if is_stripped {
+            let ranges = unwind_ranges(&object, &sections);
+            functions.extend(ranges.map(|(start, end)| Function { name: None, start, end }));
+            // Named ones come first among those that begin alike: the sort is stable.
+            functions.sort_by_key(|function| function.start);
+            functions = without_overlaps(functions);
+        }
+        Ok(functions)
     }
-    symbols.sort_unstable();
-    let mut functions = bounded(symbols, &sections);
-    if is_stripped {
-        let ranges = unwind_ranges(&object, &sections);
-        functions.extend(ranges.map(|(start, end)| Function { name: None, start, end }));
-        // Named ones come first among those that begin alike: the sort is stable.
-        functions.sort_by_key(|function| function.start);
-        functions = without_overlaps(functions);
-    }
-    Ok(functions)
 }
 
 /// `/usr/lib/debug/.build-id/12/34….debug`.

@@ -5,8 +5,8 @@
 //! Approach: symbols are left alone, and what is exported is looked up in the hash table, as the dynamic
 //! linker does. Limits: a file without GNU's hash table tells only by its symbols.
 
-use super::Segment;
 use super::content::Bytes;
+use super::segments::Segment;
 use object::elf::{
     DF_1_PIE, DT_FLAGS_1, ELF_NOTE_GNU, ET_EXEC, FileHeader32, FileHeader64, Machine, NT_GNU_BUILD_ID, PF_W,
     PF_X, PT_INTERP, PT_LOAD, SHT_DYNSYM,

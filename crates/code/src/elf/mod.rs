@@ -7,14 +7,15 @@ mod content;
 pub(crate) mod functions;
 mod headers;
 mod program;
+mod segments;
 
 pub(crate) use content::{Content, OF_PROGRAM_MAX, OF_USER_MAX};
 pub(crate) use headers::Exported;
 pub use program::ElfProgram;
+pub use segments::Segments;
 
 use crate::Isa;
 use content::HEADERS_MAX;
-use corewise_paths::program::Function;
 use corewise_sys::input;
 use headers::Headers;
 use object::elf::{EM_386, EM_AARCH64, EM_X86_64};
@@ -57,43 +58,6 @@ pub enum ElfError {
         /// Its build id now.
         now: Option<String>,
     },
-}
-
-/// A part of the file that is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Segment {
-    address: u64,
-    offset: u64,
-    /// Bytes in the file; memory behind them is zero.
-    length: u64,
-    /// Bytes in memory.
-    size: u64,
-    is_code: bool,
-    is_writable: bool,
-}
-
-/// Which byte of a file is loaded where.
-#[derive(Debug)]
-pub struct Segments(Vec<Segment>);
-
-impl Segments {
-    /// The address as linked of a byte of the file; `None` if it is not loaded.
-    pub fn address(&self, offset: u64) -> Option<u64> {
-        self.0.iter().find_map(|segment| {
-            let distance =
-                offset.checked_sub(segment.offset).filter(|&distance| distance < segment.length)?;
-            segment.address.checked_add(distance)
-        })
-    }
-
-    /// Where in the file the byte at an address as linked lies; `None` if it is in none of the file.
-    pub fn offset(&self, address: u64) -> Option<u64> {
-        self.0.iter().find_map(|segment| {
-            let distance =
-                address.checked_sub(segment.address).filter(|&distance| distance < segment.length)?;
-            segment.offset.checked_add(distance)
-        })
-    }
 }
 
 /// An executable or shared library.
@@ -224,12 +188,6 @@ impl ElfFile {
     pub fn writable_segments(&self) -> impl Iterator<Item = (u64, u64)> {
         let writable = self.segments.0.iter().filter(|segment| segment.is_writable);
         writable.map(|segment| (segment.address, segment.size))
-    }
-
-    /// Its functions by address, without overlaps: from its symbols or those of its debug file, else from its
-    /// unwind table.
-    pub fn functions(&self) -> Result<Vec<Function>, ElfError> {
-        functions::of(self)
     }
 }
 
