@@ -3,17 +3,18 @@
 //! The kernel side and its cost are described in `discovery.bpf.c` of the crate `bpf`. This module processes
 //! its notices and reads its list of threads.
 
+use super::applications::ExecutedProgram;
 use super::entries::{Entries, instant_of};
+use super::error::{DiscoveryError, FollowError, bpf_error, refused};
+use super::facts::{NewThread, News, Parallelism, Start, ThreadFacts};
 use super::followed::Followed;
 use super::groups::Groups;
 use super::heirs::Heirs;
 use super::known::{ENDED, GivenUp, Known, RawStart, RawThread};
+use super::options::{Options, Root};
 use super::others::Others;
+use super::source::Discovery;
 use super::unwatched::{Pace, Turn};
-use super::{
-    Discovery, DiscoveryError, ExecutedProgram, FollowError, NewThread, News, Options, Parallelism, Root,
-    Start, ThreadFacts, bpf_error, refused,
-};
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::AppId;

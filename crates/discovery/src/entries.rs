@@ -10,9 +10,11 @@
 
 use super::applications::{Applications, ExecutedProgram, image_of};
 use super::apps::{APPS_MAX, Apps, General, PATH_BYTES, RawApp, RawGeneral};
+use super::error::{DiscoveryError, bpf_error, refused};
+use super::facts::Parallelism;
 use super::known::RawThread;
+use super::options::{Options, Root};
 use super::unwatched::Estimated;
-use super::{DiscoveryError, Options, Parallelism, Root, bpf_error, refused};
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::{AppId, ThreadId};

@@ -1,6 +1,6 @@
 //! Thread values reported by the BPF programs, and what is remembered of each thread.
 
-use super::ThreadFacts;
+use super::facts::ThreadFacts;
 use corewise_core::ids::{AppId, PeId};
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -31,12 +31,13 @@
 //! the wait ends. Kernels without `schedstat` provide only the ticks of `stat` and no waiting times.
 
 use super::applications::{Applications, ExecutedProgram};
+use super::error::{DiscoveryError, FollowError};
 use super::estimate::estimate;
+use super::facts::{NewThread, News, Parallelism, ThreadFacts};
 use super::groups::Groups;
+use super::options::{Options, Root};
 use super::others::Others;
-use super::{
-    Discovery, DiscoveryError, FollowError, NewThread, News, Options, Parallelism, Root, ThreadFacts,
-};
+use super::source::Discovery;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};

@@ -11,7 +11,9 @@
 //! listing or observation. Parallelism is not measured. All this is left to the source that follows
 //! ([`super::continued`]).
 
-use super::{Discovery, DiscoveryError, NewThread, News, Parallelism, ThreadFacts};
+use super::error::DiscoveryError;
+use super::facts::{NewThread, News, Parallelism, ThreadFacts};
+use super::source::Discovery;
 use corewise_core::cadence::Cadence;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::time::Time;

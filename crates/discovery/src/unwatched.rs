@@ -14,7 +14,7 @@
 //! Limits. What an application does between two windows is not seen, so its parallelism is an estimate then.
 //! If every change must be reported, watching is never suspended, whatever it costs.
 
-use super::Parallelism;
+use super::facts::Parallelism;
 use std::time::{Duration, Instant};
 
 /// The number of changes per second that is too many: watching them takes half a percent of a PE.
