@@ -8,17 +8,15 @@ pub mod pmu;
 pub mod progress;
 pub mod reports;
 pub mod sample;
+mod source;
+
+pub use source::CounterSource;
 
 use corewise_core::cpuset::CpuSet;
-use corewise_core::observe::CounterReading;
-use corewise_core::policy::Reading;
-use corewise_discovery::{NewThread, ThreadFacts};
 use descriptors::DescriptorLimit;
 use pmu::Metric;
 use sample::SampleSource;
 use sample::events::Filter;
-use std::collections::HashSet;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 /// Which source of counters to use.
@@ -128,46 +126,6 @@ fn open_pmu(must_tell_fpu_usage: bool) -> Result<Box<dyn CounterSource>, Counter
     // A limit that cannot be raised is as good as it is; threads beyond it are reported.
     let descriptors = DescriptorLimit::raise().map_or(512, |limit| limit.now / 2);
     Ok(Box::new(pmu::PmuSource::new(ready, descriptors as usize)))
-}
-
-/// A source of counter readings for the threads of one process tree.
-pub trait CounterSource: Send {
-    /// The name for reports: `pmu amd_fam15h`, `sample`, `none`.
-    fn name(&self) -> String;
-
-    /// Whether it measures this of threads on every kind of core.
-    fn gives(&self, reading: Reading) -> bool;
-
-    /// A descriptor that becomes readable when buffers should be drained.
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// Begins to watch a thread. Failure is noted in [`CounterSource::notes`]: the thread then has no
-    /// reading.
-    fn watch(&mut self, thread: &NewThread);
-
-    /// Empties the kernel's buffers into the tallies. Cheap; called at every wake-up and before readings.
-    fn drain(&mut self);
-
-    /// The cumulative reading of a thread, `None` if it is not watched or has nothing yet.
-    fn read(&mut self, tid: u32) -> Option<CounterReading>;
-
-    /// The last reading of a thread that has ended, however long ago; it is reported once and then forgotten.
-    fn last(&mut self, tid: u32) -> Option<CounterReading>;
-
-    /// The ended threads whose last reading nobody asked for since they ended, less those that `living`
-    /// holds: their end is still to be noticed. What the source of threads was too slow to see is counted by
-    /// this.
-    fn unclaimed(&mut self, _living: &HashSet<u32>) -> Vec<(ThreadFacts, CounterReading)> {
-        Vec::new()
-    }
-
-    /// Limits what it costs to understand what was read, to this share of a PE.
-    fn spend_at_most(&mut self, _share: f64) {}
-
-    /// What went wrong so far, in words with counts: lost samples, refused events.
-    fn notes(&self) -> Vec<String>;
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! No counters: times and states only. Policies that need more find `None` and say so.
 
-use super::CounterSource;
+use super::source::CounterSource;
 use corewise_core::observe::CounterReading;
 use corewise_core::policy::Reading;
 use corewise_discovery::NewThread;

@@ -30,7 +30,7 @@ pub use formula::{Formula, FormulaError};
 pub use pfm::PfmError;
 pub use probe::{Ready, Reason};
 
-use super::CounterSource;
+use super::source::CounterSource;
 use corewise_core::observe::CounterReading;
 use corewise_core::policy::Reading;
 use corewise_discovery::NewThread;

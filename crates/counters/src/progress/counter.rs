@@ -41,6 +41,9 @@ const WATCHED_BYTES: u64 = if cfg!(target_arch = "aarch64") { 4 } else { size_of
 /// The maximum cost of counting one point, as a share of the time.
 const COST_MAX: f64 = 0.005;
 
+/// A point is no longer counted if it is passed this many times as often as it may be.
+pub const TOO_HIGH: f64 = 2.0;
+
 /// The number of passes that are timed together, and how often: the shortest time counts.
 const TIMED_PASSES: u32 = 16;
 const TIMED: usize = 4;
@@ -49,6 +52,11 @@ const TIMED: usize = 4;
 pub fn stepped_rate_max() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| exception_cost().map_or(RATE_MAX, rate_at))
+}
+
+/// Converts a rate of passes to that of the cheapest passes with the same cost.
+pub fn dear(rate: f64, rate_max: f64) -> f64 {
+    rate * RATE_MAX / rate_max
 }
 
 fn rate_at(cost: Duration) -> f64 {

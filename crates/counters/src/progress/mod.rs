@@ -23,9 +23,9 @@ pub use work::WorkMeter;
 
 use crate::sample::events::{EventKind, Events, SampleError};
 use corewise_core::cpuset::CpuSet;
-use corewise_core::progress::{Choice, RATE_MAX, Slice, Unknown, affordable, choose};
+use corewise_core::progress::{Choice, Slice, Unknown, affordable, choose};
 use corewise_sys::proc::{Memory, Proc, SchedstatFile};
-use counter::{CANNOT_PROBE, Counter};
+use counter::{CANNOT_PROBE, Counter, TOO_HIGH, dear};
 use points::{Find, Modules, Point};
 use std::collections::BTreeMap;
 use std::io;
@@ -50,9 +50,6 @@ const COUNTED_MAX: usize = 48;
 
 /// The maximum time for the first trials of a process's candidates, and again for the second ones.
 const TRYING: Duration = Duration::from_secs(2);
-
-/// A point is no longer counted if it is passed this many times as often as it may be.
-const TOO_HIGH: f64 = 2.0;
 
 /// The excess that a burst may have, in seconds of that rate; and before the choice.
 const BURST_S: f64 = 2.0;
@@ -316,11 +313,6 @@ impl Meter {
         self.spare.clear();
         self.last = None;
     }
-}
-
-/// Converts a rate of passes to that of the cheapest passes with the same cost.
-fn dear(rate: f64, rate_max: f64) -> f64 {
-    rate * RATE_MAX / rate_max
 }
 
 /// Returns whether a probe was refused because of its instruction: some cannot be probed.

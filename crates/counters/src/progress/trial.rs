@@ -1,8 +1,7 @@
 //! Tries by execute breakpoints, for a moment each, which points a thread passes rarely enough to be counted.
 
-use super::counter::{Counter, WATCHED_MAX};
+use super::counter::{Counter, TOO_HIGH, WATCHED_MAX, dear};
 use super::points::Point;
-use super::{TOO_HIGH, dear};
 use corewise_core::progress::affordable;
 use corewise_sys::proc::{Proc, SchedstatFile};
 use std::io;

@@ -20,12 +20,12 @@
 //! deeper than the recorded part of the stack, returns are not known.
 
 use super::Sampling;
-use super::ahead::{Ahead, STEPS, Usual};
+use super::ahead::{Ahead, STEPS};
 use super::events::Snapshot;
+use super::transfers::WorkAhead;
 use super::window::{Frame, Judgement, Spot, To};
 use corewise_code::trace::{Thread, Trace, trace};
 use corewise_code::{Code, CodeView, Isa, Unit};
-use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Transfers followed beyond each other.
@@ -40,25 +40,6 @@ const TRACE_LENGTH: usize = 160;
 /// Branches whose ways are kept; beyond, all are forgotten.
 const BRANCHES_MAX: usize = 1 << 16;
 
-/// Sites that are kept of a process; beyond, all are forgotten.
-const SITES_MAX: usize = 1 << 12;
-
-/// So often must a transfer through a pointer have led to one place to be taken for a direct one.
-const ALWAYS: u32 = 4;
-
-/// So many windows must be known to speak for others: of the same site, of all jumps.
-const OF_SITE_MIN: f64 = 4.0;
-const OF_JUMPS_MIN: f64 = 16.0;
-
-/// The work ahead of an instruction: in its window, and beyond it.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct WorkAhead {
-    /// Floating-point work.
-    pub fp: Ahead,
-    /// Vector work.
-    pub vector: Ahead,
-}
-
 /// What is known of where a window begins.
 #[derive(Clone, Copy)]
 enum Start<'a> {
@@ -68,64 +49,6 @@ enum Start<'a> {
     Caller(u64),
     /// Nothing.
     Unknown,
-}
-
-/// Where a process's transfers through pointers have led.
-#[derive(Debug, Default)]
-pub struct Transfers {
-    sites: FxHashMap<u64, Site>,
-    jumps: Pool,
-}
-
-#[derive(Debug, Default)]
-struct Site {
-    /// How often it was seen to lead somewhere, and where, if always to the same place.
-    seen: u32,
-    only: Option<u64>,
-    windows: Pool,
-}
-
-/// Windows at targets.
-#[derive(Debug, Default)]
-struct Pool {
-    fp: Usual,
-    vector: Usual,
-}
-
-impl Pool {
-    fn take(&mut self, work_ahead: &WorkAhead) {
-        self.fp.take(&work_ahead.fp);
-        self.vector.take(&work_ahead.vector);
-    }
-
-    fn profile(&self, samples_min: f64) -> Option<WorkAhead> {
-        Some(WorkAhead { fp: self.fp.profile(samples_min)?, vector: self.vector.profile(samples_min)? })
-    }
-}
-
-impl Transfers {
-    /// Where the transfer at an address has always led so far.
-    pub fn always(&self, site: u64) -> Option<u64> {
-        self.sites.get(&site).filter(|site| site.seen >= ALWAYS)?.only
-    }
-
-    fn learn(&mut self, site: u64, is_jump: bool, target: u64, work_ahead: &WorkAhead) {
-        if self.sites.len() >= SITES_MAX {
-            self.sites.clear();
-        }
-        let known = self.sites.entry(site).or_default();
-        known.only = if known.seen == 0 { Some(target) } else { known.only.filter(|&only| only == target) };
-        known.seen = known.seen.saturating_add(1);
-        known.windows.take(work_ahead);
-        if is_jump {
-            self.jumps.take(work_ahead);
-        }
-    }
-
-    fn usual(&self, site: u64, is_jump: bool) -> Option<WorkAhead> {
-        let of_site = self.sites.get(&site).and_then(|known| known.windows.profile(OF_SITE_MIN));
-        of_site.or_else(|| if is_jump { self.jumps.profile(OF_JUMPS_MIN) } else { None })
-    }
 }
 
 impl Start<'_> {
@@ -283,7 +206,7 @@ impl Sampling {
             if let Some(work_ahead) = self.window_at((pid, target), start, 1) {
                 let known = self.transfers.entry(pid).or_default();
                 known.learn(site, is_jump, target, &work_ahead);
-                if !is_jump && known.always(site).is_some() && known.sites[&site].seen == ALWAYS {
+                if !is_jump && known.knows_since_now(site) {
                     // What calls there is known now.
                     self.no_points.clear();
                 }

@@ -12,19 +12,19 @@ mod beyond;
 mod budget;
 pub mod events;
 pub mod spin;
+mod tally;
 mod threads;
+mod transfers;
 mod visits;
 pub mod window;
 
-use super::CounterSource;
-use ahead::Usual;
-use beyond::{Transfers, WorkAhead};
+use super::source::CounterSource;
 use budget::{Budget, SHARE};
 use corewise_code::trace::Trace;
 use corewise_code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Mapping, Place, Role};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
-use corewise_core::observe::{CounterReading, SampleReading};
+use corewise_core::observe::CounterReading;
 use corewise_core::policy::Reading;
 use corewise_discovery::{NewThread, ThreadFacts};
 use corewise_sys::clock::own_cpu_time;
@@ -33,11 +33,13 @@ use events::{Event, EventKind, Events, Filter, SampleError, Snapshot};
 use nix::time::{ClockId, clock_gettime};
 use rustc_hash::{FxHashMap, FxHashSet};
 use spin::WaitLoop;
-use spin::evidence::{History, Point, Shape};
+use spin::evidence::{Point, Shape};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use tally::{Activity, Work};
 use threads::Threads;
+use transfers::Transfers;
 use visits::Visits;
 use window::{Assumptions, Judgement};
 
@@ -103,21 +105,6 @@ struct Judged {
     work: Option<Arc<Judgement>>,
 }
 
-/// What a thread did at a sample.
-#[derive(Debug, Clone, Default)]
-struct Activity {
-    wait: Option<(Point, Shape)>,
-    /// Of a thread that does not wait there; `None` if it is not known.
-    work: Option<Work>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Work {
-    work_ahead: WorkAhead,
-    memory: f64,
-    branches: f64,
-}
-
 /// The code of a process, and which ways it was seen to go.
 struct Seen<'a> {
     code: CodeView<'a>,
@@ -149,15 +136,6 @@ impl Code for Seen<'_> {
     fn role_of_slot(&mut self, user: u64, slot: u64) -> Role {
         self.code.role_of_slot(user, slot)
     }
-}
-
-/// What a thread's samples add up to.
-#[derive(Debug, Default)]
-struct Tally {
-    reading: SampleReading,
-    history: History,
-    usual_fp: Usual,
-    usual_vector: Usual,
 }
 
 impl SampleSource {
@@ -281,49 +259,6 @@ impl CounterSource for SampleSource {
             notes.push(format!("samples in the kernel are not permitted and missing: {remedy}"));
         }
         notes
-    }
-}
-
-impl Tally {
-    /// Adds a sample in the kernel. A thread that yields waits for another.
-    fn add_in_kernel(&mut self, yields: bool) {
-        if yields {
-            self.reading.spinning += 1;
-            self.reading.yielding += 1;
-        } else {
-            self.reading.kernel += 1;
-        }
-    }
-
-    /// Adds a sample in user code. `yields`: the code is of a runtime whose idle threads yield.
-    fn add(&mut self, Activity { wait, work }: Activity, yields: bool) {
-        let waits = match wait {
-            Some((point, shape)) => self.history.may_wait(point, shape),
-            None => self.history.work(),
-        };
-        match work {
-            _ if waits => {
-                self.reading.spinning += 1;
-                self.reading.yielding += u64::from(yields);
-            }
-            None => self.reading.unknown += 1,
-            Some(work) => self.work(&work),
-        }
-    }
-
-    fn work(&mut self, Work { work_ahead, memory, branches }: &Work) {
-        let (fp, vector) = (self.usual_fp.take(&work_ahead.fp), self.usual_vector.take(&work_ahead.vector));
-        let reading = &mut self.reading;
-        let (Some(fp), Some(vector)) = (fp, vector) else {
-            reading.unknown += 1;
-            return;
-        };
-        reading.judged += 1;
-        reading.unseen += work_ahead.fp.unseen();
-        reading.fp += fp;
-        reading.vector += vector;
-        reading.memory += memory;
-        reading.branches += branches;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use corewise_code::Backing;
+use corewise_core::observe::SampleReading;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use std::num::NonZeroUsize;
 

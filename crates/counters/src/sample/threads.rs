@@ -5,7 +5,7 @@
 //! until it is requested, and one that was reported already is not kept for its end. Thread ids are reused,
 //! so several ended threads may wait under one.
 
-use super::Tally;
+use super::tally::Tally;
 use corewise_core::ids::{AppId, PeId};
 use corewise_core::observe::{CounterReading, SampleReading};
 use corewise_discovery::ThreadFacts;
