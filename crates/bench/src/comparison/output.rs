@@ -1,13 +1,12 @@
 //! The output of the commands: discarded, shown, or stored for comparison.
 
-use super::RunError;
-use super::processes::words_of;
+use super::difference::first_difference;
+use super::error::RunError;
 use corewise_core::comparison::figure::{self, Ambiguous};
 use corewise_core::comparison::{Plan, Printed, Variant, Workload};
 use corewise_sys::launch::Stream;
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::BTreeMap;
-use std::fmt::{Display, Formatter};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::process::ExitStatus;
@@ -16,9 +15,6 @@ use std::process::ExitStatus;
 const SAID_MAX: u64 = 400;
 /// The number of bytes of a line that are searched at once.
 const SEARCHED_MAX: u64 = 1 << 20;
-/// The number of characters of a line that an error shows.
-const LINE_MAX: usize = 80;
-
 /// The streams of the present run, and the output that it is compared with.
 #[derive(Debug)]
 pub struct Outputs {
@@ -40,22 +36,6 @@ pub struct Streams<'a> {
     show: bool,
     said: &'a File,
     printed: &'a [File],
-}
-
-/// The first line in which two outputs differ.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Difference {
-    line: usize,
-    expected: Option<String>,
-    found: Option<String>,
-}
-
-impl Display for Difference {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let words =
-            |line: &Option<String>| line.as_ref().map_or("the end".to_owned(), |line| format!("`{line}`"));
-        write!(f, "line {} is {} instead of {}", self.line, words(&self.found), words(&self.expected))
-    }
 }
 
 impl Outputs {
@@ -96,7 +76,7 @@ impl Outputs {
         failure: Option<(usize, ExitStatus)>,
     ) -> Result<(), RunError> {
         let Some((index, status)) = failure else { return Ok(()) };
-        let command = words_of(&workload.applications[index].command);
+        let command = workload.applications[index].command.join(" ");
         Err(RunError::Failed { command, of: of.to_owned(), status, said: self.said()? })
     }
 
@@ -184,31 +164,6 @@ fn values(mut file: &File, pattern: &Regex) -> std::io::Result<Result<Vec<f64>, 
         line.clear();
     }
     Ok(Ok(values))
-}
-
-fn first_difference(expected: &File, found: &File) -> std::io::Result<Option<Difference>> {
-    let reader = |mut file| -> std::io::Result<BufReader<&File>> {
-        Seek::seek(&mut file, SeekFrom::Start(0))?;
-        Ok(BufReader::new(file))
-    };
-    let (mut expected, mut found) = (reader(expected)?, reader(found)?);
-    for line in 1.. {
-        let (mut one, mut other) = (Vec::new(), Vec::new());
-        expected.read_until(b'\n', &mut one)?;
-        found.read_until(b'\n', &mut other)?;
-        if one != other {
-            return Ok(Some(Difference { line, expected: shown(&one), found: shown(&other) }));
-        }
-        if one.is_empty() {
-            break;
-        }
-    }
-    Ok(None)
-}
-
-/// Returns the beginning of a line; `None` at the end of the output.
-fn shown(line: &[u8]) -> Option<String> {
-    (!line.is_empty()).then(|| String::from_utf8_lossy(line).trim_end().chars().take(LINE_MAX).collect())
 }
 
 #[cfg(test)]

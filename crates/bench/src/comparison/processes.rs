@@ -1,7 +1,7 @@
 //! Starts the applications of a workload, waits for them, and leaves nothing behind.
 
-use super::RunError;
 use super::attendant::Attendant;
+use super::error::RunError;
 use super::output::Streams;
 use corewise_core::comparison::{Completion, Workload};
 use corewise_sys::launch::Launch;
@@ -338,9 +338,4 @@ impl Round<'_> {
             };
         self.workload.applications.iter().zip(&self.completed).map(of).collect()
     }
-}
-
-/// Returns a command as one line.
-pub fn words_of(command: &[String]) -> String {
-    command.join(" ")
 }

@@ -5,7 +5,7 @@
 //! mispredicts every second one, and the front end restarts. Unit: a branch decided; the branch that closes
 //! the loop is not counted.
 
-use super::{Facts, Loop, Made};
+use super::measuring_loop::{Facts, Loop, Made};
 use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;

@@ -14,7 +14,7 @@
 //! - A result that could be known without the work proves nothing. Each integer division has its own
 //!   dividend, and the drift of the floating-point ones tells how many there were.
 
-use super::{Facts, Loop, Made};
+use super::measuring_loop::{Facts, Loop, Made};
 use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;

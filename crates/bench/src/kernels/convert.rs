@@ -8,8 +8,8 @@
 //! Unit: a number converted. The arrays, of 1024 numbers, fit the first-level cache together (of two threads
 //! as well), and the widest vector unit is used: what is measured is the units, not memory.
 
+use super::measuring_loop::{Facts, Loop, Made};
 use super::vector::{Sweep, Vector, sweep};
-use super::{Facts, Loop, Made};
 use corewise_core::kernels::Kernel;
 use std::sync::atomic::AtomicBool;
 

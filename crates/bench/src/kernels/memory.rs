@@ -14,9 +14,9 @@
 //!
 //! A chunk repeats small regions and takes large ones in slices, in order and round and round.
 
+use super::measuring_loop::{Facts, KernelError, Loop};
 use super::region::Region;
 use super::vector::{Sweep, Vector, sweep};
-use super::{Facts, KernelError, Loop};
 use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;

@@ -11,94 +11,27 @@ mod branches;
 mod computation;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod convert;
+mod measuring_loop;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod memory;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod power;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod region;
+mod shared_lines;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod sync;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;
 
+pub use measuring_loop::{Facts, KernelError, Loop};
+pub use shared_lines::{Role, SharedLines};
+
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use corewise_core::kernels::Focus;
 use corewise_core::kernels::Kernel;
+use measuring_loop::Made;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-/// A kernel that is ready to run on the thread that prepared it: its memory is allocated and touched.
-pub trait Loop {
-    /// Works for 5 to 50 µs (one pass over a large region may take longer, but no chunk longer than 1 ms) and
-    /// returns the units of work done. A synchronisation kernel returns early, permanently, once `stop` is
-    /// set, so that no thread waits for a partner that has left.
-    fn chunk(&mut self, stop: &AtomicBool) -> f64;
-}
-
-/// Why a kernel cannot be prepared.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// There is no code for this architecture.
-    #[error("no measuring loops for {0}: there are some for x86_64 and aarch64")]
-    Architecture(&'static str),
-    /// The processor lacks an execution unit.
-    #[error("{} needs {unit}, which this processor lacks: leave it out", .kernel.name())]
-    Unit {
-        /// The kernel.
-        kernel: Kernel,
-        /// The missing unit.
-        unit: &'static str,
-    },
-    /// A memory kernel was given a region of unusable size.
-    #[error("{} cannot work on {bytes} bytes: give a positive multiple of 4096", .kernel.name())]
-    RegionSize {
-        /// The kernel.
-        kernel: Kernel,
-        /// The requested size.
-        bytes: u64,
-    },
-    /// There is not enough memory.
-    #[error("no memory for {bytes} bytes: {source}; leave out the largest regions or free some")]
-    Memory {
-        /// The requested size.
-        bytes: u64,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The kernel has no loop yet.
-    #[error("there is no measuring loop for {}: this corewise is incomplete", .0.name())]
-    Unwritten(Kernel),
-    /// The kernel needs two threads, but there is only one.
-    #[error("{} needs two threads: give both the same shared lines", .0.name())]
-    Partner(Kernel),
-}
-
-/// A variable alone in its cache line, and in the neighbouring lines that a prefetcher might fetch with it.
-#[derive(Debug, Default)]
-#[repr(align(256))]
-struct Line(AtomicU64);
-
-/// The memory shared by two threads. Use a new one for each pair of loops.
-#[derive(Debug, Default)]
-pub struct SharedLines {
-    /// Written by the first thread; Alternate and FetchAdd use it for both.
-    first: Line,
-    /// Written by the second thread.
-    second: Line,
-}
-
-/// Which of the two threads a loop is for. Each pair needs one of each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Its number is 0, and it hands over first.
-    First,
-    /// Its number is 1; it answers.
-    Second,
-}
-
-/// A prepared kernel, or the error. Within a family: `None` for other kernels.
-type Made = Result<Box<dyn Loop>, KernelError>;
 
 /// Prepares a kernel. Must be called on the thread that will run it, after that thread was pinned, so that
 /// memory is first touched there and lies near the PE.
@@ -136,19 +69,6 @@ pub fn vector_unit() -> Option<&'static str> {
     name
 }
 
-/// What one unit of a kernel's work does, apart from counting and addressing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    /// The kernel.
-    pub kernel: Kernel,
-    /// Bytes that are loaded.
-    pub bytes_read: u32,
-    /// Bytes that are stored.
-    pub bytes_written: u32,
-    /// Arithmetic operations, conversions or decisions.
-    pub operations: u32,
-}
-
 /// Returns the facts of all existing kernels, in the order of [`Kernel::ALL`].
 pub fn facts() -> Vec<Facts> {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -161,6 +81,7 @@ pub fn facts() -> Vec<Facts> {
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn every_kernel_gets_ready_and_works() {

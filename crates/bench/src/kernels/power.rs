@@ -5,8 +5,8 @@
 //! result change in every operation and no value approaches 0 or infinity. Unit: one multiplication and
 //! addition of one pair of double-precision numbers, so an AVX-512 instruction makes eight.
 
+use super::measuring_loop::{Facts, KernelError, Loop, Made};
 use super::vector::Vector;
-use super::{Facts, Loop, Made};
 use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ fn wide_fma() -> Made {
     let unit = Vector::widest();
     #[cfg(target_arch = "x86_64")]
     if unit == Vector::Sse2 {
-        return Err(super::KernelError::Unit {
+        return Err(KernelError::Unit {
             kernel: Kernel::WideFma,
             unit: "fused multiply-add (AVX2 or AVX-512)",
         });

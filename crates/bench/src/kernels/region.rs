@@ -5,7 +5,7 @@
 //! measurements are then free of page walks and of unlucky page colours. If transparent huge pages are
 //! switched off, small pages are used and both effects occur.
 
-use super::KernelError;
+use super::measuring_loop::KernelError;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::num::NonZeroUsize;

@@ -12,7 +12,8 @@
 //! without a pause instruction, as in the paper: on SMT siblings the spinning of one costs the other, and
 //! that belongs to the picture.
 
-use super::{Facts, KernelError, Loop, Made, Role, SharedLines};
+use super::measuring_loop::{Facts, KernelError, Loop, Made};
+use super::shared_lines::{Role, SharedLines};
 use corewise_core::kernels::Kernel;
 use std::arch::asm;
 use std::sync::Arc;

@@ -7,9 +7,9 @@
 //!
 //! Each member makes its own rows of the matrix, so that they lie in memory near its PE.
 
+use super::problem::{Problem, close_to};
 use super::random::Random;
 use super::team::Team;
-use super::{Problem, close_to};
 use corewise_core::calibrate::NasRun;
 use corewise_core::kernels::ProblemClass;
 use std::iter::zip;

@@ -5,9 +5,9 @@
 //! origin, are the result. Nothing but the sums is shared, and nothing but a block of random numbers is in
 //! memory.
 
+use super::problem::{Problem, close_to};
 use super::random::Random;
 use super::team::Team;
-use super::{Problem, close_to};
 use corewise_core::calibrate::NasRun;
 use corewise_core::kernels::ProblemClass;
 use std::time::Instant;

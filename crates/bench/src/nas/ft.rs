@@ -10,7 +10,7 @@
 //! exchange happens where one is made from the other. That takes one array more than NPB's own program, which
 //! transforms in place.
 
-use super::Problem;
+use super::problem::Problem;
 use super::random::Random;
 use super::team::Team;
 use corewise_core::calibrate::NasRun;

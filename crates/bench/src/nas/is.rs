@@ -5,7 +5,7 @@
 //! member takes a range of buckets from all members and counts its keys. There is no floating point; what
 //! counts is access to memory at places that nothing predicts, and the exchange of buckets.
 
-use super::Problem;
+use super::problem::Problem;
 use super::random::Random;
 use super::team::Team;
 use corewise_core::calibrate::NasRun;

@@ -8,9 +8,9 @@
 //! A grid has one layer of points around it that repeats the opposite side, so that operators need no special
 //! case. Points lie with x next to each other, then y, then z; a plane is what one z has.
 
+use super::problem::{Problem, close_to};
 use super::random::Random;
 use super::team::Team;
-use super::{Problem, close_to};
 use corewise_core::calibrate::NasRun;
 use corewise_core::kernels::ProblemClass;
 use std::iter::zip;

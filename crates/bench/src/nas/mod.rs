@@ -8,77 +8,23 @@
 
 mod cg;
 mod ep;
+mod error;
 mod ft;
 mod is;
 mod mg;
 pub mod npb;
+mod problem;
 mod random;
 mod team;
+
+pub use error::NasError;
 
 use super::memory;
 use corewise_core::calibrate::NasRun;
 use corewise_core::ids::PeId;
 use corewise_core::kernels::{Nas, ProblemClass};
-use nix::errno::Errno;
+use problem::Problem;
 use std::path::Path;
-use team::Team;
-
-/// Why a benchmark did not run.
-#[derive(Debug, thiserror::Error)]
-pub enum NasError {
-    /// The benchmark, or this size of it, is not built in.
-    #[error("{} {class:?} is not built in: give a directory with your own NPB binaries", nas.name())]
-    NotBuiltIn {
-        /// The benchmark.
-        nas: Nas,
-        /// Its size.
-        class: ProblemClass,
-    },
-    /// There are no PEs to run on.
-    #[error("a benchmark needs at least one PE")]
-    NoPes,
-    /// A thread could not be bound.
-    #[error("cannot run on PE {pe}: {errno}: is it online, and within the cpuset of this process?")]
-    Bind {
-        /// The PE.
-        pe: PeId,
-        /// The system's error.
-        errno: Errno,
-    },
-    /// A thread could not be started.
-    #[error("cannot start a thread: {0}: raise the limit on processes (ulimit -u), or use fewer PEs")]
-    Thread(std::io::Error),
-    /// The problem does not fit.
-    #[error(
-        "{} {class:?} needs {} MiB of memory, and {} MiB may be taken: take a smaller class, or stop what \
-         else runs", nas.name(), needed >> 20, available >> 20
-    )]
-    Memory {
-        /// The benchmark.
-        nas: Nas,
-        /// Its size.
-        class: ProblemClass,
-        /// The required memory, in bytes.
-        needed: u64,
-        /// The available memory, in bytes.
-        available: u64,
-    },
-}
-
-/// A benchmark at one size.
-trait Problem: Sync {
-    /// Returns NPB's seed. With any other seed the result must not verify.
-    fn seed(&self) -> u64;
-
-    /// Returns the required memory, in bytes.
-    fn bytes(&self, threads: u64) -> u64;
-
-    /// Returns the number of operations as NPB counts them for its Mop/s.
-    fn operations(&self) -> f64;
-
-    /// Runs it.
-    fn run(&self, team: &Team, seed: u64) -> NasRun;
-}
 
 fn problem(nas: Nas, class: ProblemClass) -> Result<Box<dyn Problem>, NasError> {
     let problem: Option<Box<dyn Problem>> = match nas {
@@ -111,11 +57,6 @@ fn fits(nas: Nas, class: ProblemClass, needed: u64, available: Option<u64>) -> R
 /// IS keys ranked.
 pub fn operations(nas: Nas, class: ProblemClass) -> Result<f64, NasError> {
     Ok(problem(nas, class)?.operations())
-}
-
-/// Returns whether a result is the published one within a relative error.
-fn close_to(result: f64, published: f64, epsilon: f64) -> bool {
-    ((result - published) / published).abs() <= epsilon
 }
 
 #[cfg(test)]

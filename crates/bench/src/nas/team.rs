@@ -8,7 +8,7 @@
 //!
 //! Waiting members spin for a while, since phases last microseconds, and then yield their PE.
 
-use super::NasError;
+use super::error::NasError;
 use corewise_core::ids::PeId;
 use corewise_sys::affinity;
 use std::any::Any;
