@@ -11,9 +11,11 @@
 //! multiple of its own, which the kernel ensures.
 
 use super::collect::Collected;
+use super::error::BranchError;
+use super::options::{Options, Target};
+use super::recorded::{Progress, Recorded};
 use super::target::{Followed, Phase, Running};
 use super::trace::Trace;
-use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_code::AddressSpace;
 use corewise_paths::window::End;
 use corewise_sys::proc::Proc;

@@ -10,18 +10,21 @@
 #[cfg(target_arch = "x86_64")]
 pub mod busy;
 pub mod collect;
+mod error;
 #[cfg(target_arch = "x86_64")]
 mod event;
 pub mod lbr;
 #[cfg(target_arch = "x86_64")]
 mod mapped;
 pub mod modules;
+mod options;
 #[cfg(target_arch = "x86_64")]
 mod preempt;
 #[cfg(target_arch = "x86_64")]
 mod ptrace;
 #[cfg(target_arch = "x86_64")]
 mod record;
+mod recorded;
 #[cfg(target_arch = "x86_64")]
 pub mod shadow;
 #[cfg(target_arch = "x86_64")]
@@ -33,162 +36,9 @@ mod tracer;
 #[cfg(target_arch = "x86_64")]
 pub mod verify;
 
-use collect::Pauses;
-use corewise_paths::window::BranchRecording;
-use corewise_sys::cgroup::ControlGroup;
-use corewise_sys::launch::{LaunchError, Output};
-use nix::errno::Errno;
-use std::ffi::OsString;
-use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-/// The sampler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backend {
-    /// `lbr` if the machine has it, else `shadow`.
-    Auto,
-    /// The processor's branch records.
-    Lbr,
-    /// Emulation of preempted threads, or of stopped ones where preempting is not permitted.
-    Shadow,
-    /// Emulation of threads that are stopped with `ptrace`.
-    ShadowPtrace,
-    /// Single steps: slow, for verification.
-    Step,
-}
-
-/// The recorded processes.
-#[derive(Debug, Clone, Copy)]
-pub enum Target<'a> {
-    /// A command, from its start to its end, with all descendants.
-    Command(&'a [OsString]),
-    /// A running process, with its descendants.
-    Pid(u32),
-    /// The processes of a control group, including those that join it later, until none is left. For
-    /// [`Backend::Shadow`] where threads may be preempted.
-    Cgroup(&'a ControlGroup),
-    /// All processes of the machine but corewise, likewise.
-    System,
-}
-
-/// The branches of a long window: so many that it forgets where it began.
-pub const LONG_BRANCHES: u32 = 1024;
-/// The long windows of each second of a thread, unless more are asked for: each pauses it for about a quarter
-/// of a millisecond, so together they cost half a percent.
-pub const LONG_PER_SECOND_MAX: u32 = 20;
-
-/// How to record.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The sampler.
-    pub backend: Backend,
-    /// Mean CPU time between the samples of a running thread.
-    pub period: Duration,
-    /// Branches per window.
-    pub branches_max: u32,
-    /// The maximum number of instructions per window.
-    pub instructions_max: u32,
-    /// One window in this many has [`LONG_BRANCHES`] instead (`shadow` and `shadow-ptrace`); 0: none has;
-    /// `None`: one in eight, but at most [`LONG_PER_SECOND_MAX`] of a thread.
-    pub long_one_in: Option<u32>,
-    /// When to end, if the command does not end before.
-    pub duration: Option<Duration>,
-    /// Ends the recording when it is set.
-    pub stop: Arc<AtomicBool>,
-    /// The destination of a command's output.
-    pub output: Output,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            backend: Backend::Auto,
-            period: Duration::from_millis(10),
-            branches_max: 32,
-            instructions_max: 4000,
-            long_one_in: None,
-            duration: None,
-            stop: Arc::default(),
-            output: Output::Own,
-        }
-    }
-}
-
-/// The progress of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// The number of windows so far.
-    pub windows: usize,
-    /// The number of processes that are followed at the moment.
-    pub processes: usize,
-}
-
-/// A finished recording.
-#[derive(Debug)]
-pub struct Recorded {
-    /// The windows.
-    pub recording: BranchRecording,
-    /// How the command ended; `None` for a running process.
-    pub exit_status: Option<ExitStatus>,
-    /// How long threads were paused by samples; empty for `lbr`.
-    pub pauses: Pauses,
-}
-
-/// Why nothing could be recorded.
-#[derive(Debug, thiserror::Error)]
-pub enum BranchError {
-    /// The command did not start.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// There is no such process.
-    #[error("there is no process {0}")]
-    NoProcess(u32),
-    /// Following a process was refused.
-    #[error(
-        "process {pid} may not be followed ({errno}): run corewise as the process's user or as root, see \
-         that no debugger follows it, and set kernel.yama.ptrace_scope to 0 for processes that corewise did \
-         not start"
-    )]
-    Follow {
-        /// The process.
-        pid: u32,
-        /// The system's error.
-        errno: Errno,
-    },
-    /// The clock event was refused.
-    #[error(
-        "the cpu-clock event was refused ({0}): set kernel.perf_event_paranoid to 2 or less, or give \
-         corewise CAP_PERFMON"
-    )]
-    Clock(Errno),
-    /// The sampler cannot work on this machine.
-    #[error("the sampler `{sampler}` cannot work here: {reason}")]
-    Unavailable {
-        /// Its name.
-        sampler: &'static str,
-        /// The reason.
-        reason: String,
-    },
-    /// Groups and the whole system are recorded by one sampler only.
-    #[error("a service or the whole system is recorded by `shadow` only, not by {0:?}")]
-    OneProcessOnly(Backend),
-    /// And that sampler cannot work.
-    #[error(
-        "a service or the whole system is recorded by preempting its threads, which is not possible here: \
-         {0}; run corewise as root, on x86-64 and Linux 5.16 or newer"
-    )]
-    ManyNeedPreempting(String),
-    /// The system refused something else.
-    #[error("{what}: {errno}")]
-    System {
-        /// The failed operation.
-        what: &'static str,
-        /// The system's error.
-        errno: Errno,
-    },
-}
+pub use error::BranchError;
+pub use options::{Backend, LONG_BRANCHES, LONG_PER_SECOND_MAX, Options, Target};
+pub use recorded::{Progress, Recorded};
 
 /// Records a target's windows until it ends, or as long as the options say. `on_progress` is called some
 /// times per second.

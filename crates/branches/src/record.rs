@@ -1,10 +1,12 @@
 //! Runs a [`Sampler`] on a target from beginning to end.
 
+use super::error::BranchError;
 use super::event::Periods;
+use super::options::{Options, Target};
 use super::ptrace::{self, Status};
+use super::recorded::{Progress, Recorded};
 use super::trace::Lengths;
 use super::tracer::{News, Sampler, Tracer};
-use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_sys::launch::{self, LaunchError};
 use corewise_sys::signals::{self, Signals};
 use nix::errno::Errno;

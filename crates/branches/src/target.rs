@@ -1,6 +1,7 @@
 //! A target that runs by itself while it is recorded: started or found, waited for, never stopped.
 
-use super::{BranchError, Options, Target};
+use super::error::BranchError;
+use super::options::{Options, Target};
 use corewise_sys::cgroup::ControlGroup;
 use corewise_sys::launch;
 use corewise_sys::proc::Proc;

@@ -1,6 +1,6 @@
 //! A window during its recording, in addresses of its process.
 
-use super::{LONG_BRANCHES, LONG_PER_SECOND_MAX, Options};
+use super::options::{LONG_BRANCHES, LONG_PER_SECOND_MAX, Options};
 use corewise_paths::window::End;
 
 /// The length limits of a window.

@@ -23,10 +23,12 @@ mod kernel;
 mod sampler;
 
 use super::collect::Collected;
+use super::error::BranchError;
 use super::event::Periods;
+use super::options::{Options, Target};
+use super::recorded::{Progress, Recorded};
 use super::target::{Followed, Phase, Running, is_alive};
 use super::trace::Lengths;
-use super::{BranchError, Options, Progress, Recorded, Target};
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::PeId;
 use corewise_sys::affinity;
@@ -207,7 +209,7 @@ fn sample_pe(
 
 #[cfg(test)]
 mod tests {
-    use super::super::shadow::native::VectorLayout;
+    use super::super::shadow::VectorLayout;
     use super::super::shadow::state::State;
     use super::*;
     use corewise_testing::{Capability, or_skip};

@@ -3,11 +3,9 @@
 use super::extended::Components;
 use super::kernel::{Before, Preempted, Slots, Xsave};
 use crate::mapped::Mapped;
-use crate::shadow::memory::Page;
-use crate::shadow::native::VectorLayout;
 use crate::shadow::sampler::read_pages;
 use crate::shadow::state::State;
-use crate::shadow::{Emulator, Guest};
+use crate::shadow::{Emulator, Guest, Page, VectorLayout};
 use crate::trace::{Lengths, Trace};
 use crate::tracer::not_emulated;
 use corewise_bpf::monotonic_ns;

@@ -1,7 +1,7 @@
 //! Executes plans on a state and private memory.
 
-use super::Guest;
-use super::memory::{AHEAD_MAX, Memory, PAGE};
+use super::guest::{Guest, PAGE};
+use super::memory::{AHEAD_MAX, Memory};
 use super::native::Arena;
 use super::state::{DIRECTION_FLAG, FRAME_POINTER, MXCSR_DEFAULT, STACK_POINTER, STATUS_FLAGS, State};
 use super::translator::{Access, Action, ByCounter, Operation, Segment, Source, Thunk};

@@ -1,19 +1,12 @@
 //! Private copies of the pages that an emulated thread touches, for the length of one window.
 
-use super::Guest;
+use super::guest::{Guest, PAGE, Page};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bytes of a page.
-pub const PAGE: usize = 4096;
 /// The maximum number of pages of one window.
 const PAGES_MAX: usize = 256;
 /// The number of pages that are read at once at the start of a window.
 pub const AHEAD_MAX: usize = 8;
-
-/// A page's bytes at a page's alignment, so that addresses in it are aligned like the real ones.
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(4096))]
-pub struct Page(pub [u8; PAGE]);
 
 /// The copies.
 #[derive(Debug)]

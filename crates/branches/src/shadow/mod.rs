@@ -20,6 +20,7 @@
 //! transactions, very long string operations) and at code that is in no file. Other threads' writes during a
 //! window are not seen, and a restartable sequence (rseq) is not seen to restart. x86-64 only.
 
+mod guest;
 pub mod machine;
 pub mod memory;
 pub mod native;
@@ -28,29 +29,22 @@ pub mod state;
 mod strings;
 pub mod thunk;
 pub mod translator;
+mod vector_layout;
+
+pub use guest::{Guest, Page};
+pub use vector_layout::VectorLayout;
 
 use crate::trace::{Limits, Trace};
 use corewise_code::{AddressSpace, CodeStore};
 use corewise_paths::window::End;
 use machine::{Flowed, Machine, Stop};
-use memory::Page;
 use rustc_hash::FxHashSet;
-use state::State;
 use translator::{Action, Translator};
 
 /// The number of instructions that are prepared after one window: a function or two.
 const AHEAD_MAX: usize = 2000;
 /// When this many are prepared, the record of prepared code is cleared.
 const LOOKED_AT_MAX: usize = 1 << 20;
-
-/// The stopped thread that is emulated.
-pub trait Guest {
-    /// Reads pages at page addresses, in this order until one cannot be read; returns their number.
-    fn read_pages(&mut self, addresses: &[u64], pages: &mut [Page]) -> usize;
-
-    /// Reads the vector registers; returns false if that failed.
-    fn read_vectors(&mut self, state: &mut State) -> bool;
-}
 
 /// Emulates threads, one window after the other.
 pub struct Emulator {

@@ -1,8 +1,8 @@
 //! The sampler that emulates.
 
-use super::memory::Page;
-use super::native::VectorLayout;
+use super::guest::Page;
 use super::state::State;
+use super::vector_layout::VectorLayout;
 use super::{Emulator, Guest};
 use crate::ptrace::{self, Status};
 use crate::trace::{Limits, Trace};

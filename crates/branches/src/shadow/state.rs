@@ -1,5 +1,7 @@
 //! The registers of an emulated thread, laid out for the thunks.
 
+use super::vector_layout::VectorLayout;
+
 /// A vector register of the widest kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
@@ -92,7 +94,7 @@ impl State {
 
     /// Copies the vector and x87 registers from an XSAVE area in the standard format (Intel SDM volume 1,
     /// chapter 13), as far as it goes: missing parts are in their initial state.
-    pub fn set_vectors(&mut self, area: &[u8], layout: &super::native::VectorLayout) {
+    pub fn set_vectors(&mut self, area: &[u8], layout: &VectorLayout) {
         let part = |offset: usize, length: usize| area.get(offset..offset + length);
         self.mxcsr = part(24, 4).map_or(MXCSR_DEFAULT, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
         // FXRSTOR also sets the emulator's own MXCSR.

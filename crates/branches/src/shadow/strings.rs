@@ -1,8 +1,8 @@
 //! String operations: MOVS, STOS, LODS, SCAS and CMPS, also repeated.
 
+use super::guest::{Guest, PAGE};
 use super::machine::{Machine, Stop};
 use super::translator::{StringKind, StringOperation};
-use super::{Guest, memory::PAGE};
 
 const RCX: usize = 1;
 const RSI: usize = 6;

@@ -2,9 +2,8 @@
 //! test has loaded (the C library and the test's own) is run natively, with all registers and its memory
 //! operand as in the emulation, and both must give the same result.
 
-use super::Guest;
+use super::guest::{Guest, PAGE, Page};
 use super::machine::{Flowed, Machine, Stop};
-use super::memory::{PAGE, Page};
 use super::state::{STATUS_FLAGS, State, Vector};
 use super::strings::flags_of_subtraction;
 use super::translator::{Action, Operation, Translator};
