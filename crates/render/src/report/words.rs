@@ -1,5 +1,6 @@
 //! Words for a report's figures, wherever people read them.
 
+use corewise_core::classify::ParallelismClass;
 use corewise_core::report::Report;
 use std::borrow::Cow;
 
@@ -35,6 +36,15 @@ fn own_cost_of(cpu_seconds: f64, wall_seconds: f64) -> String {
         format!("{:.0} ms of CPU time", 1e3 * cpu_seconds)
     } else {
         format!("{:.2} % of a PE", 100.0 * cpu_seconds / wall_seconds)
+    }
+}
+
+/// Names a class of parallelism.
+pub fn of_parallelism(class: ParallelismClass) -> &'static str {
+    match class {
+        ParallelismClass::SingleThreaded => "ST, single-threaded",
+        ParallelismClass::PartiallySequential => "PS, partially sequential",
+        ParallelismClass::HighlyParallel => "HP, highly parallel",
     }
 }
 

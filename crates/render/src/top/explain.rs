@@ -2,9 +2,10 @@
 //!
 //! Headings begin at the margin, text is indented.
 
-use super::About;
-use super::screen::{Focus, Screen, position};
-use super::tables::{app_rows, parallelism, thread_name, thread_rows};
+use super::about::About;
+use super::rows::position;
+use super::screen::{Focus, Screen};
+use super::tables::{parallelism, thread_name};
 use crate::page::words::Share;
 use crate::report::words::{counters, discovery};
 use crate::terminal::Name;
@@ -59,11 +60,11 @@ pub fn help(top: &Top, about: &About) -> Vec<String> {
 pub fn of_selected(top: &Top, screen: &Screen, about: &About) -> Vec<String> {
     let lines = match screen.focus {
         Focus::Threads => {
-            let rows = thread_rows(top, screen);
+            let rows = screen.thread_rows(top);
             rows.get(position(&rows, screen.thread)).and_then(|id| of_thread(top, *id, about))
         }
         Focus::Applications => {
-            let rows = app_rows(top, screen);
+            let rows = screen.app_rows(top);
             rows.get(position(&rows, screen.app)).and_then(|id| of_application(top, *id, about))
         }
     };

@@ -8,19 +8,22 @@
 //! place of the middle. Keys change nothing but the [`Screen`]. Limits: below 40 columns or 10 lines nothing
 //! but a request for more is shown.
 
+mod about;
 mod explain;
 mod look;
 mod machine;
+mod rows;
 mod screen;
 mod tables;
 
-pub use screen::{Effect, Focus, Page, Screen, Sort};
+pub use about::About;
+pub use rows::Sort;
+pub use screen::{Effect, Focus, Page, Screen};
 
 use crate::page::words::Share;
 use crate::terminal::Name;
 use crate::terminal::live::Look;
 use corewise_core::policy::DEFAULT;
-use corewise_core::report::Sources;
 use corewise_core::top::Top;
 use look::{Role, fit};
 use ratatui::backend::TestBackend;
@@ -32,21 +35,6 @@ use ratatui::{Frame, Terminal};
 /// The least size.
 const WIDTH_MIN: u16 = 40;
 const HEIGHT_MIN: u16 = 10;
-
-/// What does not change while a display runs.
-#[derive(Debug, Clone)]
-pub struct About {
-    /// What is watched, in words.
-    pub what: String,
-    /// Where readings come from.
-    pub sources: Sources,
-    /// How it is drawn.
-    pub look: Look,
-    /// What could not be seen, and what was left out.
-    pub notes: Vec<String>,
-    /// The duration of a recording in seconds; `None` of the present.
-    pub replayed_seconds: Option<f64>,
-}
 
 /// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, top: &Top, screen: &Screen, about: &About) {

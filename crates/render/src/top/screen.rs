@@ -1,6 +1,6 @@
 //! What the user has chosen, and what each key changes.
 
-use super::tables;
+use super::rows::{self, Sort, position};
 use crate::terminal::keys::Key;
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::top::Top;
@@ -44,43 +44,6 @@ pub enum Focus {
     Applications,
 }
 
-/// By what rows are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sort {
-    /// CPU time, most first.
-    #[default]
-    Cpu,
-    /// FPU usage, most first.
-    Fpu,
-    /// Busy waiting, most first.
-    Spin,
-    /// PE.
-    Pe,
-    /// Name.
-    Name,
-}
-
-impl Sort {
-    /// Every order, in that of the key.
-    pub const ALL: [Sort; 5] = [Sort::Cpu, Sort::Fpu, Sort::Spin, Sort::Pe, Sort::Name];
-
-    /// Returns the word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Sort::Cpu => "CPU",
-            Sort::Fpu => "FPU",
-            Sort::Spin => "SPIN",
-            Sort::Pe => "PE",
-            Sort::Name => "NAME",
-        }
-    }
-
-    fn next(self, step: usize) -> Sort {
-        let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or_default();
-        Sort::ALL[(at + step) % Sort::ALL.len()]
-    }
-}
-
 /// What the user has chosen.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Screen {
@@ -122,6 +85,16 @@ impl Screen {
             },
         }
         Effect::Draw
+    }
+
+    /// Returns the threads that are shown, in order.
+    pub fn thread_rows(&self, top: &Top) -> Vec<ThreadId> {
+        rows::threads(top, &self.filter, self.sort)
+    }
+
+    /// Returns the applications that are shown, in order.
+    pub fn app_rows(&self, top: &Top) -> Vec<AppId> {
+        rows::applications(top, &self.filter, self.sort)
     }
 
     /// Returns the speed of a replay.
@@ -188,8 +161,8 @@ impl Screen {
     /// Chooses another row, given the present one and the last one.
     fn choose(&mut self, top: &Top, to: impl Fn(usize, usize) -> usize) {
         match self.focus {
-            Focus::Threads => self.thread = chosen(&tables::thread_rows(top, self), self.thread, to),
-            Focus::Applications => self.app = chosen(&tables::app_rows(top, self), self.app, to),
+            Focus::Threads => self.thread = chosen(&self.thread_rows(top), self.thread, to),
+            Focus::Applications => self.app = chosen(&self.app_rows(top), self.app, to),
         }
     }
 }
@@ -197,9 +170,4 @@ impl Screen {
 fn chosen<T: Copy + PartialEq>(rows: &[T], now: Option<T>, to: impl Fn(usize, usize) -> usize) -> Option<T> {
     let last = rows.len().checked_sub(1)?;
     rows.get(to(position(rows, now), last).min(last)).copied()
-}
-
-/// Returns the position of the chosen row: the first one if it is not there.
-pub(super) fn position<T: PartialEq>(rows: &[T], chosen: Option<T>) -> usize {
-    chosen.and_then(|chosen| rows.iter().position(|row| *row == chosen)).unwrap_or_default()
 }

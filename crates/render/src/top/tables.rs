@@ -1,77 +1,22 @@
 //! The tables of applications and threads.
 
-use super::About;
+use super::about::About;
 use super::look::{Role, fit, fit_right};
-use super::screen::{Focus, Screen, Sort, position};
+use super::rows::{position, value};
+use super::screen::{Focus, Screen};
 use crate::terminal::Name;
 use crate::terminal::live::Look;
 use corewise_core::classify::{FpuClass, IntensityClass, ParallelismClass};
 use corewise_core::ids::{AppId, ThreadId};
 use corewise_core::observe::Standing;
-use corewise_core::top::{ApplicationState, ThreadState, Top};
-use corewise_core::view::Estimate;
+use corewise_core::top::{ThreadState, Top};
 use ratatui::text::Line;
-use std::cmp::Ordering;
 
 /// From this width on, threads have their history, too.
 const WIDE: usize = 120;
 
 /// The width of the history of a thread.
 const HISTORY: usize = 16;
-
-/// Returns the threads that are shown, in order.
-pub fn thread_rows(top: &Top, screen: &Screen) -> Vec<ThreadId> {
-    let filter = screen.filter.to_lowercase();
-    let has = |text: &str| text.to_lowercase().contains(&filter);
-    let is_shown = |thread: &ThreadState| {
-        let app = top.applications.get(&thread.app);
-        has(&thread.name) || has(top.program_of(thread)) || app.is_some_and(|app| has(&app.name))
-    };
-    let mut rows: Vec<(&ThreadId, &ThreadState)> =
-        top.threads.iter().filter(|(_, thread)| is_shown(thread)).collect();
-    rows.sort_by(|(a_id, a), (b_id, b)| {
-        let order = by_threads(screen.sort, (top, a), (top, b));
-        order.then(b.cpu.total_cmp(&a.cpu)).then(a_id.cmp(b_id))
-    });
-    rows.into_iter().map(|(id, _)| *id).collect()
-}
-
-fn by_threads(sort: Sort, (top, a): (&Top, &ThreadState), (_, b): (&Top, &ThreadState)) -> Ordering {
-    match sort {
-        Sort::Cpu => Ordering::Equal,
-        Sort::Fpu => most_first(value(a.usage.fpu), value(b.usage.fpu)),
-        Sort::Spin => most_first(value(a.usage.spin), value(b.usage.spin)),
-        // Threads without a PE come last.
-        Sort::Pe => (a.pe.is_none(), a.pe).cmp(&(b.pe.is_none(), b.pe)),
-        Sort::Name => top.program_of(a).cmp(top.program_of(b)).then(a.name.cmp(&b.name)),
-    }
-}
-
-/// What is not known comes last.
-fn most_first(a: Option<f64>, b: Option<f64>) -> Ordering {
-    b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0))
-}
-
-fn value(estimate: Option<Estimate>) -> Option<f64> {
-    estimate.map(|estimate| estimate.value)
-}
-
-/// Returns the applications that are shown, in order.
-pub fn app_rows(top: &Top, screen: &Screen) -> Vec<AppId> {
-    let filter = screen.filter.to_lowercase();
-    let is_shown = |app: &ApplicationState| app.name.to_lowercase().contains(&filter);
-    let mut rows: Vec<(&AppId, &ApplicationState)> =
-        top.applications.iter().filter(|(_, app)| is_shown(app)).collect();
-    rows.sort_by(|(a_id, a), (b_id, b)| {
-        let order = match screen.sort {
-            Sort::Fpu => most_first(a.fpu, b.fpu),
-            Sort::Name => a.name.cmp(&b.name),
-            Sort::Cpu | Sort::Spin | Sort::Pe => Ordering::Equal,
-        };
-        order.then(b.cpu.total_cmp(&a.cpu)).then(a_id.cmp(b_id))
-    });
-    rows.into_iter().map(|(id, _)| *id).collect()
-}
 
 /// Returns the table of applications in this size.
 pub fn applications(
@@ -81,7 +26,7 @@ pub fn applications(
     (width, height): (usize, usize),
 ) -> Vec<Line<'static>> {
     let look = &about.look;
-    let rows = app_rows(top, screen);
+    let rows = screen.app_rows(top);
     let heading = fit(
         "PROGRAM               PARALLEL  RUNNABLE  CPU%  FPU%  LIMIT   THREADS  RUNNABLE OVER TIME",
         width,
@@ -122,7 +67,7 @@ pub fn threads(
     (width, height): (usize, usize),
 ) -> Vec<Line<'static>> {
     let look = &about.look;
-    let rows = thread_rows(top, screen);
+    let rows = screen.thread_rows(top);
     let over_time = if width >= WIDE { fit("CPU OVER TIME", HISTORY + 2) } else { String::new() };
     let name = if width >= WIDE { 28 } else { 15 };
     let heading = fit("THREAD", name)

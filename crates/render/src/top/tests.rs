@@ -8,6 +8,7 @@ use corewise_core::observe::{
 };
 use corewise_core::plan::Assignment;
 use corewise_core::policy;
+use corewise_core::report::Sources;
 use corewise_core::time::Time;
 use corewise_core::top::DaemonState;
 use corewise_core::topology::Topology;
@@ -204,7 +205,7 @@ fn help_says_what_is_not_known_here_and_fits_in_two_screens() {
 fn rows_are_sorted_filtered_and_chosen() {
     let (top, mut screen) = (small(), Screen::default());
     let tids = |screen: &Screen| -> Vec<u32> {
-        tables::thread_rows(&top, screen).iter().map(|thread| thread.tid - 1000).collect()
+        screen.thread_rows(&top).iter().map(|thread| thread.tid - 1000).collect()
     };
     assert_eq!(tids(&screen), [0, 1, 2, 3, 4, 5, 6], "by CPU");
     press(&mut screen, &top, "s");

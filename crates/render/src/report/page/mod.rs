@@ -8,6 +8,7 @@ mod brackets;
 mod columns;
 mod lanes;
 mod parallelism;
+mod shown;
 mod tables;
 mod timeline;
 
@@ -15,25 +16,13 @@ mod timeline;
 mod tests;
 
 use super::closing::watched_from;
-use super::words::{counters, discovery, own_cost};
+use super::words::{counters, discovery, of_parallelism, own_cost};
 use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, text};
 use crate::profile::words::utc;
-use corewise_core::classify::{IntensityClass, ParallelismClass};
+use corewise_core::classify::IntensityClass;
 use corewise_core::report::{ApplicationReport, Report, headline};
 use maud::{Markup, html};
-
-/// The maximum number of threads that are drawn and listed, busiest first.
-const THREADS_SHOWN_MAX: usize = 60;
-
-/// The maximum number of programs that are listed, busiest first.
-const PROGRAMS_SHOWN_MAX: usize = 20;
-
-/// The maximum number of bindings that are drawn, the longest of each thread first.
-const BINDINGS_SHOWN_MAX: usize = 600;
-
-/// The maximum number of decisions that are marked and listed, first ones first.
-const DECISIONS_SHOWN_MAX: usize = 500;
 
 /// Renders the page.
 pub fn render(report: &Report) -> String {
@@ -93,16 +82,8 @@ fn header(report: &Report) -> Markup {
     page::header("run", &command, &facts, &verdict)
 }
 
-fn in_words(class: ParallelismClass) -> &'static str {
-    match class {
-        ParallelismClass::SingleThreaded => "ST, single-threaded",
-        ParallelismClass::PartiallySequential => "PS, partially sequential",
-        ParallelismClass::HighlyParallel => "HP, highly parallel",
-    }
-}
-
 fn application(app: &ApplicationReport) -> Markup {
-    let class = app.parallelism_class.map(in_words);
+    let class = app.parallelism_class.map(of_parallelism);
     let intensity = app.intensity_class.map(|class| match class {
         IntensityClass::Compute => "CI, compute-intensive",
         IntensityClass::Memory => "MI, memory-intensive",

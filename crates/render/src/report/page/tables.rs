@@ -1,7 +1,8 @@
 //! The tables of threads and of decisions, with the contents of the drawing in words and figures.
 
 use super::super::programs::{self, Labels};
-use super::{DECISIONS_SHOWN_MAX, PROGRAMS_SHOWN_MAX, THREADS_SHOWN_MAX, in_words};
+use super::super::words::of_parallelism;
+use super::shown::{DECISIONS_SHOWN_MAX, PROGRAMS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, known_markup, remark, text};
 use corewise_core::cpuset::CpuSet;
@@ -39,7 +40,7 @@ pub fn applications(report: &Report) -> Markup {
                 td.figure { (format!("{:.2}", app.tlp_mean)) }
                 td.figure { (app.runnable_max) }
                 td.figure { (known(app.sequential_fraction.map(Share))) }
-                td { (known(app.parallelism_class.map(in_words))) }
+                td { (known(app.parallelism_class.map(of_parallelism))) }
             }
         }
     };

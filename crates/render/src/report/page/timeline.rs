@@ -6,7 +6,7 @@
 //! hatched one could be moved by the kernel; a diamond is a decision.
 
 use super::super::programs::Labels;
-use super::{BINDINGS_SHOWN_MAX, DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
+use super::shown::{BINDINGS_SHOWN_MAX, DECISIONS_SHOWN_MAX, THREADS_SHOWN_MAX};
 use crate::chart::palette::colour;
 use crate::chart::tenth;
 use crate::page;
