@@ -10,9 +10,7 @@
 //! of this. Limits: a step costs the same whatever the policy and the number of actions; corewise's thread is
 //! in no run queue.
 
-use crate::chance::Purpose;
 use crate::program::duration;
-use crate::sim::Sim;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -77,17 +75,5 @@ impl Decisions {
     /// Returns the CPU time of this many events, in nanoseconds.
     pub(crate) fn events_ns(&self, events: usize) -> f64 {
         1e3 * self.cpu_per_event_us * events as f64
-    }
-}
-
-impl Sim {
-    /// Takes CPU time from a PE: from an idle one, if there is one, else from the thread of another one.
-    pub(crate) fn take_cpu_time(&mut self, ns: f64) {
-        let busy: Vec<usize> = self.online.iter().filter_map(|pe| self.thread_on(pe.0 as usize)).collect();
-        if busy.is_empty() || busy.len() < self.online.len() {
-            return;
-        }
-        let chosen = busy[self.chance.below(Purpose::DecisionPlace, &[self.now.0], busy.len())];
-        self.delay(chosen, ns);
     }
 }

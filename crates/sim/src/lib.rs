@@ -34,5 +34,6 @@ pub mod thread;
 pub mod timeline;
 pub mod treatments;
 mod variant;
+mod violation;
 pub mod what_if;
 pub mod world;

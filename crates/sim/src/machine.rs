@@ -324,6 +324,13 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Returns PEs in any notation, of which at least one can be used.
+    pub(crate) fn usable(&self, pes: &str) -> Result<CpuSet, String> {
+        let found = self.model.topology.locate(pes).map_err(|error| error.to_string())?;
+        let usable = found.intersects(&self.model.topology.allowed);
+        if usable { Ok(found) } else { Err(format!("all PEs of `{pes}` are disabled")) }
+    }
+
     /// Creates the machine of a specification.
     pub fn new(spec: MachineSpec) -> Result<Self, MachineError> {
         let machine = || spec.name.clone();

@@ -7,10 +7,10 @@ use crate::decisions::Decisions;
 use crate::faults::Faults;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
-use crate::sim::dispatching::Dispatching;
 use crate::sim::memory::MemoryUse;
 use crate::sim::sched::Os;
 use crate::sim::sched::groups::{GroupSpec, NICE_LEVELS, nice_weight};
+use crate::sim::state::dispatching::Dispatching;
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 use crate::treatments::TreatmentSpec;
@@ -380,7 +380,7 @@ impl Scenario {
     /// Returns the PEs that an application is limited to.
     fn limit(&self, app: &AppSpec, machine: &Machine) -> Result<Option<CpuSet>, ScenarioError> {
         let Some(cpus) = &app.cpus else { return Ok(None) };
-        usable(cpus, machine).map(Some).map_err(|problem| ScenarioError::Item {
+        machine.usable(cpus).map(Some).map_err(|problem| ScenarioError::Item {
             item: "application",
             name: app.name.clone(),
             problem: format!("cpus: {problem}"),
@@ -419,7 +419,7 @@ impl Scenario {
         if pins.len() != app.copies {
             return Err(fault(format!("{} pins for {} copies of {}", pins.len(), app.copies, app.name)));
         }
-        let located = pins.iter().map(|pin| usable(pin, machine));
+        let located = pins.iter().map(|pin| machine.usable(pin));
         located.collect::<Result<_, _>>().map(Some).map_err(fault)
     }
 
@@ -527,13 +527,6 @@ fn dispatching(variant: &Variant) -> Result<Option<Dispatching>, ScenarioError> 
             dispatch::NAMES.join(", ")
         ),
     })
-}
-
-/// Returns PEs of which at least one exists.
-pub(crate) fn usable(pes: &str, machine: &Machine) -> Result<CpuSet, String> {
-    let found = machine.model.topology.locate(pes).map_err(|error| error.to_string())?;
-    let usable = found.intersects(&machine.model.topology.allowed);
-    if usable { Ok(found) } else { Err(format!("all PEs of `{pes}` are disabled")) }
 }
 
 /// Completes `[predictor]` by what it does not say about `[machine]`.

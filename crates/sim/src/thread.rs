@@ -2,10 +2,10 @@
 
 use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
-use crate::sim::memory::{MemoryUse, ProcessMemory, ThreadMemory};
-use crate::sim::process::{Process, Times, Wait};
-use crate::sim::sched::placement::Flips;
 use crate::sim::sched::queue::Entity;
+use crate::sim::state::memory::{MemoryUse, ProcessMemory, ThreadMemory};
+use crate::sim::state::placement::Flips;
+use crate::sim::state::process::{Process, Times, Wait};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::contention::Demand;

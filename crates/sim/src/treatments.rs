@@ -2,7 +2,6 @@
 
 use crate::machine::Machine;
 use crate::program::duration;
-use crate::scenario::usable;
 use crate::sim::Sim;
 use crate::variant::WaitsSpec;
 use corewise_core::observe::{Event, Treatment, Treatments};
@@ -40,7 +39,7 @@ impl TreatmentSpec {
     /// Returns from when on it holds, and the treatment.
     pub fn on(&self, machine: &Machine) -> Result<(Time, Treatment), String> {
         let treatment = Treatment {
-            pes: self.pes.as_ref().map(|pes| usable(pes, machine)).transpose()?,
+            pes: self.pes.as_ref().map(|pes| machine.usable(pes)).transpose()?,
             guard: self.guard,
             waits: self.waits.mitigations(),
             left_alone: self.left_alone.as_deref().map(Into::into),

@@ -5,7 +5,7 @@ use crate::faults::Faults;
 use crate::machine::Pmu;
 use crate::random::Random;
 use crate::sim::Sim;
-use crate::sim::news::NewsItem;
+use crate::sim::state::news::NewsItem;
 use crate::treatments::Reported;
 use corewise_core::board::Board;
 use corewise_core::cpuset::CpuSet;

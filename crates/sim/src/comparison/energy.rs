@@ -1,7 +1,6 @@
 //! The energy of a variant. A figure is that of a whole run: where applications
 //! start again until the slowest has ended, runs differ in the work that they do.
 
-use super::Run;
 use crate::estimate::Estimate;
 use serde::Serialize;
 
@@ -32,21 +31,4 @@ pub struct EnergyResult {
     pub watts: Estimate,
     /// Energy of a run times its duration, in joule seconds.
     pub energy_delay_joule_seconds: Estimate,
-}
-
-impl EnergyResult {
-    /// Returns the energy of a variant's runs; `None` if the power of the machine is not described.
-    pub(super) fn of(runs: &[Run]) -> Option<Self> {
-        let mean = |figure: fn(&RunEnergy, f64) -> f64| {
-            let each = runs.iter().map(|run| Some(figure(run.energy.as_ref()?, run.seconds)));
-            Estimate::mean(&each.collect::<Option<Vec<f64>>>()?)
-        };
-        Some(Self {
-            joules: mean(|energy, _| energy.total)?,
-            idle_joules: mean(|energy, _| energy.idle)?,
-            uncore_joules: mean(|energy, _| energy.uncore)?,
-            watts: mean(|energy, seconds| energy.total / seconds)?,
-            energy_delay_joule_seconds: mean(|energy, seconds| energy.total * seconds)?,
-        })
-    }
 }

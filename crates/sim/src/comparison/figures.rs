@@ -1,6 +1,8 @@
 //! The figures of one variant, from its runs and those of the baseline with the same seeds.
 
-use super::{AppResult, AppRun, BySeed, EnergyResult, Run, VariantResult, names};
+use super::energy::{EnergyResult, RunEnergy};
+use super::results::{AppResult, BySeed, VariantResult};
+use super::run::{AppRun, Run, geometric_mean, names};
 use crate::estimate::Estimate;
 use crate::scenario::{Scenario, Variant};
 use corewise_core::machine_model::Distance;
@@ -130,6 +132,23 @@ impl Figures<'_> {
     }
 }
 
+impl EnergyResult {
+    /// Returns the energy of a variant's runs; `None` if the power of the machine is not described.
+    fn of(runs: &[Run]) -> Option<Self> {
+        let mean = |figure: fn(&RunEnergy, f64) -> f64| {
+            let each = runs.iter().map(|run| Some(figure(run.energy.as_ref()?, run.seconds)));
+            Estimate::mean(&each.collect::<Option<Vec<f64>>>()?)
+        };
+        Some(Self {
+            joules: mean(|energy, _| energy.total)?,
+            idle_joules: mean(|energy, _| energy.idle)?,
+            uncore_joules: mean(|energy, _| energy.uncore)?,
+            watts: mean(|energy, seconds| energy.total / seconds)?,
+            energy_delay_joule_seconds: mean(|energy, seconds| energy.total * seconds)?,
+        })
+    }
+}
+
 impl AppRun {
     /// Returns the geometric mean of the times of all copies; `None` if one did not complete.
     fn time(&self) -> Option<f64> {
@@ -154,9 +173,4 @@ fn all(values: impl Iterator<Item = Option<f64>>) -> Vec<f64> {
 
 fn known(values: impl Iterator<Item = Option<f64>>) -> Option<Estimate> {
     Estimate::mean(&all(values))
-}
-
-pub(super) fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (count, logs) = values.fold((0, 0.0), |(count, logs), value: f64| (count + 1, logs + value.ln()));
-    (count > 0).then(|| (logs / f64::from(count)).exp())
 }

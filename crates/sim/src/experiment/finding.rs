@@ -1,7 +1,7 @@
 //! Claims of a paper, and whether the simulation agrees with them.
 
-use super::ScenarioResult;
 use super::measure::{Figure, Measure, mean};
+use super::scenario::ScenarioResult;
 use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};
 

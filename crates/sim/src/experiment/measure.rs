@@ -1,6 +1,6 @@
 //! The figures that experiments show and check.
 
-use super::ScenarioResult;
+use super::scenario::ScenarioResult;
 use crate::comparison::VariantResult;
 use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};

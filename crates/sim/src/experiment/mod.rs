@@ -9,7 +9,7 @@
 //! % interval of its figure does. Limits: each claim is judged by itself; of twenty that are true by a hair
 //! one may be missed by chance.
 
-use crate::comparison::{self, Comparison, Run, Task, VariantResult};
+use crate::comparison::{self, Run, Task};
 use crate::estimate::Estimate;
 use crate::scenario::{NO_BASELINE_RUNS, Scenario, ScenarioError, merge};
 use finding::{Finding, Judgement, Verdict};
@@ -20,9 +20,11 @@ use sets::SetsSpec;
 pub mod finding;
 mod measure;
 pub mod placements;
+mod scenario;
 pub mod sets;
 
 pub use measure::Measure;
+pub use scenario::{ScenarioResult, ScenarioSpec};
 
 /// An experiment as written in its file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -64,20 +66,6 @@ pub struct ExperimentSpec {
     pub findings: Vec<Finding>,
     /// Other values of assumptions.
     pub sensitivity: Option<SensitivitySpec>,
-}
-
-/// A scenario of an experiment as written in its file.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScenarioSpec {
-    /// Its name in the results.
-    pub name: String,
-    /// Files over those of the experiment.
-    #[serde(default)]
-    pub files: Vec<String>,
-    /// Values over all files.
-    #[serde(default)]
-    pub with: toml::Table,
 }
 
 /// A number of the paper, as an effect over the default: 0.4 is 40 % faster.
@@ -161,15 +149,6 @@ pub struct ExperimentResult {
     pub published: Vec<Published>,
     /// The sensitivity to assumptions; `null` if the experiment does not test it.
     pub sensitivity: Option<Sensitivity>,
-}
-
-/// The result of one scenario.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ScenarioResult {
-    /// Its name in the experiment.
-    pub name: String,
-    /// Its results.
-    pub comparison: Comparison,
 }
 
 /// How much the outcome depends on assumptions.
@@ -476,13 +455,6 @@ pub fn variant_names<'a>(results: impl Iterator<Item = &'a ScenarioResult>) -> V
         }
     }
     names
-}
-
-impl ScenarioResult {
-    /// Returns the variant of that name.
-    pub fn variant(&self, name: &str) -> Option<&VariantResult> {
-        self.comparison.variants.iter().find(|variant| variant.name == name)
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! those of the simulated machine; if a row has several times, one for each thread, the mean of the ratios
 //! counts.
 
-use super::{ScenarioResult, finding};
+use super::finding;
+use super::scenario::ScenarioResult;
 use crate::bench::{Conditions, ModelMachine};
 use crate::comparison::{BySeed, Comparison, VariantResult};
 use crate::estimate::Estimate;

@@ -3,7 +3,7 @@
 //! The draw depends only on its seed and on the names of the programs, so it stays the same when their
 //! parameters change.
 
-use super::ScenarioSpec;
+use super::scenario::ScenarioSpec;
 use crate::random::Random;
 use serde::Deserialize;
 

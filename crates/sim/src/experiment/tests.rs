@@ -1,5 +1,5 @@
 use super::*;
-use crate::comparison::BySeed;
+use crate::comparison::{BySeed, Comparison, VariantResult};
 
 const BASE: &str = "
 stop = { completions = 2 }

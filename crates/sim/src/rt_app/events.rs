@@ -1,7 +1,9 @@
 //! Translates the events of a phase to steps.
 
-use super::{Global, Json, RtAppError, at, microseconds, number, object, one};
-use super::{no_priority, plain_policy};
+use super::error::{RtAppError, at};
+use super::global::Global;
+use super::json::Json;
+use super::values::{microseconds, no_priority, number, object, one, plain_policy};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 

@@ -21,73 +21,30 @@
 //! here it is a fixed amount of loops; a timer's delays add up here, where rt-app's next activation keeps its
 //! time; what `run` asks of shared units is the default demand unless the scenario's `demand.run` is set.
 
+mod error;
 mod events;
+mod global;
 mod json;
+mod values;
 
 #[cfg(test)]
 mod tests;
 
-use crate::machine::{Machine, MachineError, MachineSpec};
-use corewise_core::ids::PeId;
+pub use error::RtAppError;
+
+use crate::machine::MachineSpec;
+use error::at;
 use events::{Names, Phase};
+use global::Global;
 use json::Json;
 use toml::{Table, Value};
-
-/// Settings that do not affect which thread runs when.
-const WITHOUT_EFFECT: [&str; 10] = [
-    "lock_pages",
-    "logdir",
-    "log_basename",
-    "log_size",
-    "ftrace",
-    "gnuplot",
-    "frag",
-    "io_device",
-    "mem_buffer_size",
-    "cumulative_slack",
-];
+use values::{cpus, microseconds, no_priority, number, object, one, plain_policy};
 
 /// The latest end of a run: some thirty years.
 const US_MAX: f64 = 1e15;
 
 /// A run that takes this many times its undisturbed duration is cut off.
 const LONGEST: f64 = 20.0;
-
-/// Why a text is not a workload that can be simulated.
-#[derive(Debug, thiserror::Error)]
-pub enum RtAppError {
-    /// It is not JSON.
-    #[error("it is not strict JSON (rt-app's `workgen` makes it so): {0}")]
-    Json(#[from] serde_json::Error),
-    /// Something in it is wrong or cannot be simulated.
-    #[error("{path}: {problem}")]
-    At {
-        /// The keys that lead there.
-        path: String,
-        /// The problem.
-        problem: String,
-    },
-    /// The machine is invalid.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// The machine cannot be written into a scenario.
-    #[error("the machine cannot be written into a scenario: {0}")]
-    Words(#[from] toml::ser::Error),
-}
-
-/// Returns the error at a path.
-fn at(path: &str, problem: impl Into<String>) -> RtAppError {
-    RtAppError::At { path: path.to_owned(), problem: problem.into() }
-}
-
-/// The contents of `global`.
-struct Global {
-    duration_us: Option<f64>,
-    /// Millions of cycles per microsecond of `run`.
-    mcycles_per_us: f64,
-    /// Whether a time is a fixed amount of work on every PE.
-    is_uniform: bool,
-}
 
 /// Returns the scenario of a workload on a machine.
 pub fn scenario(name: &str, text: &str, machine: &MachineSpec) -> Result<Table, RtAppError> {
@@ -122,45 +79,6 @@ pub fn scenario(name: &str, text: &str, machine: &MachineSpec) -> Result<Table, 
     table.insert("application".to_owned(), Value::Array(applications));
     table.insert("stop".to_owned(), one("time", microseconds((LONGEST * longest_us).clamp(1e6, US_MAX))));
     Ok(table)
-}
-
-impl Global {
-    fn of(entries: Vec<(String, Json)>, machine: &MachineSpec) -> Result<Self, RtAppError> {
-        let built = Machine::new(machine.clone())?;
-        let speeds = || built.model.topology.allowed.iter().map(|pe| built.model.pes[pe.0 as usize].speed);
-        let one = speeds().next().unwrap_or(1.0);
-        let is_uniform = speeds().all(|speed| speed == one);
-        let mut global = Self { duration_us: None, mcycles_per_us: machine.ghz / 1e3, is_uniform };
-        let model = &built.model;
-        let first = model.topology.allowed.first();
-        let mut calibrated_on = first;
-        for (key, value) in entries {
-            let path = format!("global.{key}");
-            match (key.as_str(), value) {
-                ("duration", Json::Number(-1.0)) => global.duration_us = None,
-                ("duration", Json::Number(seconds)) if seconds > 0.0 => {
-                    global.duration_us = Some(1e6 * seconds);
-                }
-                ("calibration", Json::Text(text)) => {
-                    let number = text.strip_prefix("CPU").and_then(|number| number.parse().ok());
-                    let pe = number.map(PeId).filter(|&pe| model.topology.pes.contains(pe));
-                    let write = first.map_or(String::new(), |pe| format!(": write CPU{}", pe.0));
-                    let words = || at(&path, format!("`{text}` is not a PE of the machine{write}"));
-                    calibrated_on = Some(pe.ok_or_else(words)?);
-                }
-                // Nanoseconds per loop: for a PE of speed 1.
-                ("calibration", Json::Number(_)) => calibrated_on = None,
-                ("default_policy", Json::Text(policy)) if policy == "SCHED_OTHER" => {}
-                ("pi_enabled", Json::Bool(false)) => {}
-                (key, _) if WITHOUT_EFFECT.contains(&key) => {}
-                (_, value) => return Err(at(&path, format!("{value} cannot be simulated"))),
-            }
-        }
-        if let Some(pe) = calibrated_on {
-            global.mcycles_per_us *= model.pes[pe.0 as usize].speed;
-        }
-        Ok(global)
-    }
 }
 
 /// A task.
@@ -244,52 +162,4 @@ impl Task {
         table.insert("steps".to_owned(), Value::Array(self.steps));
         table
     }
-}
-
-fn object(path: &str, value: Json) -> Result<Vec<(String, Json)>, RtAppError> {
-    match value {
-        Json::Object(entries) => Ok(entries),
-        other => Err(at(path, format!("{other} stands where an object must"))),
-    }
-}
-
-fn number(path: &str, value: &Json, range: std::ops::RangeInclusive<f64>) -> Result<f64, RtAppError> {
-    match value {
-        Json::Number(number) if range.contains(number) && number.fract() == 0.0 => Ok(*number),
-        other => {
-            let (low, high) = (range.start(), range.end());
-            Err(at(path, format!("{other} must be a whole number from {low} to {high}")))
-        }
-    }
-}
-
-fn cpus(path: &str, value: &Json) -> Result<String, RtAppError> {
-    let Json::List(list) = value else { return Err(at(path, "it must be a list of CPUs")) };
-    let numbers: Result<Vec<String>, _> =
-        list.iter().map(|cpu| number(path, cpu, 0.0..=1e6).map(|cpu| cpu.to_string())).collect();
-    let numbers = numbers?;
-    if numbers.is_empty() { Err(at(path, "it is empty")) } else { Ok(numbers.join(",")) }
-}
-
-fn plain_policy(path: &str, value: &Json) -> Result<(), RtAppError> {
-    match value {
-        Json::Text(policy) if policy == "SCHED_OTHER" => Ok(()),
-        other => Err(at(path, format!("{other}: the simulator has SCHED_OTHER only"))),
-    }
-}
-
-fn no_priority(path: &str, value: &Json) -> Result<(), RtAppError> {
-    match value {
-        Json::Number(0.0) => Ok(()),
-        other => Err(at(path, format!("{other}: the simulator has no priorities; leave it out"))),
-    }
-}
-
-/// Returns a table with one entry.
-fn one(key: &str, value: Value) -> Value {
-    Value::Table(Table::from_iter([(key.to_owned(), value)]))
-}
-
-fn microseconds(us: f64) -> Value {
-    Value::String(format!("{us:.0}us"))
 }

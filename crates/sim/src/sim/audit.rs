@@ -1,18 +1,9 @@
 //! Checks of the simulator's own state after every instant while [invariants](crate::invariants) are checked.
 
 use super::{DONE_CYCLES, Sim};
-use crate::invariants::{Rule, Violation};
 use crate::thread::Activity;
+use crate::violation::{Audit, Rule, Violation};
 use corewise_core::ids::PeId;
-
-/// The state of the checks.
-#[derive(Debug, Default)]
-pub(crate) struct Audit {
-    /// Whether the balancer has just run.
-    pub(super) balanced: bool,
-    /// The first violation.
-    violation: Option<Violation>,
-}
 
 /// The result of one check: nothing, or a violated rule and its description.
 type Finding = Result<(), (Rule, String)>;

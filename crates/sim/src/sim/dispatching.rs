@@ -1,30 +1,13 @@
-//! The simulated system asks a [`Dispatch`] which thread runs next on a free PE.
+//! The simulated system asks a policy ([`corewise_core::policy::dispatch`]) which thread runs next on a
+//! free PE.
 //!
 //! As the co-scheduling paper's kernel does (§4.1), it reads a thread's counters whenever it leaves a PE, and
 //! offers the threads of the PE's queue that are owed time: in Linux 2.6.5 those of the active array, which
 //! have had no slice since the others had theirs, here those that are not ahead of the mean of their queue.
 
 use super::Sim;
-use crate::pmu::Counters;
 use corewise_core::ids::PeId;
-use corewise_core::policy::dispatch::{Candidate, Dispatch, EventsPerCycle, Vacancy};
-
-/// The policy that is asked, and what is known of each thread.
-pub(crate) struct Dispatching {
-    policy: Box<dyn Dispatch>,
-    /// Each thread's counters when it left a PE, and what it did in the slice before.
-    slices: Vec<(Counters, Option<EventsPerCycle>)>,
-}
-
-impl Dispatching {
-    pub fn new(policy: Box<dyn Dispatch>) -> Self {
-        Self { policy, slices: Vec::new() }
-    }
-
-    fn last(&self, thread: usize) -> Option<EventsPerCycle> {
-        self.slices.get(thread)?.1
-    }
-}
+use corewise_core::policy::dispatch::{Candidate, Vacancy};
 
 impl Sim {
     /// Lets the next thread of a free PE run, and returns it.

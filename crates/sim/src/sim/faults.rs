@@ -1,6 +1,6 @@
 //! Faults of threads and PEs as events; [`crate::faults`] describes them.
 
-use super::news::NewsItem;
+use super::state::news::NewsItem;
 use super::{Release, Sim};
 use crate::queue::Event;
 use crate::thread::Activity;

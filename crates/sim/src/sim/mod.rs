@@ -17,32 +17,34 @@ use crate::queue::{Event, Queue};
 use crate::random::Random;
 use crate::thread::{Activity, App, AppPlan, Thread};
 use crate::timeline::Timeline;
+use crate::violation::Audit;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::machine_model::Distance;
 use corewise_core::machine_model::contention::{Channels, Pace, Share, Solver};
 use corewise_core::time::Time;
 use corewise_core::waits::looks::Looks;
-use dispatching::Dispatching;
-use gangs::Gangs;
-use news::News;
-use paces::Paces;
-use power::PowerState;
-use sched::Os;
 use sched::domains::Domains;
-use sched::groups::Groups;
+use sched::os::Os;
 use sched::queue::{Discipline, RunQueue};
+use state::dispatching::Dispatching;
+use state::gangs::Gangs;
+use state::groups::Groups;
+use state::news::News;
+use state::paces::{Paces, Used};
+use state::power::PowerState;
 use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
-pub(crate) mod dispatching;
+mod dispatching;
 mod faults;
 mod gangs;
 pub mod memory;
-pub(crate) mod news;
+mod news;
 mod paces;
 pub mod power;
-pub(crate) mod process;
+mod process;
 pub mod sched;
+pub(crate) mod state;
 mod steps;
 
 /// Work below this many cycles counts as done, because of rounding.
@@ -74,7 +76,7 @@ struct Cpu {
     share: Share,
     pace: Pace,
     /// What is known of its thread's use of units, caches and channels.
-    used: paces::Used,
+    used: Used,
     /// When its thread started, and how long the threads before it had the PE.
     since: Time,
     busy_ns: u64,
@@ -136,14 +138,14 @@ pub struct Sim {
     queue: Queue,
     solver: Solver,
     /// Clocks and energy, if the machine describes them.
-    power: Option<Box<power::PowerState>>,
+    power: Option<Box<PowerState>>,
     channels: Channels,
     paces: Paces,
     stop: Stop,
     pub(crate) chance: Chance,
     /// A separate random stream, so that faults change nothing but what they hit.
     fault_random: Random,
-    audit: Option<audit::Audit>,
+    audit: Option<Audit>,
     finished: bool,
     all_done: Option<Time>,
     /// Threads that may continue, PEs without a thread, PEs whose event may have moved.
@@ -333,6 +335,16 @@ impl Sim {
         self.threads[thread].debt_ns += ns;
         self.moved.extend(self.running_on(thread));
         self.catch_up();
+    }
+
+    /// Takes CPU time from a PE: from an idle one, if there is one, else from the thread of another one.
+    pub(crate) fn take_cpu_time(&mut self, ns: f64) {
+        let busy: Vec<usize> = self.online.iter().filter_map(|pe| self.thread_on(pe.0 as usize)).collect();
+        if busy.is_empty() || busy.len() < self.online.len() {
+            return;
+        }
+        let chosen = busy[self.chance.below(Purpose::DecisionPlace, &[self.now.0], busy.len())];
+        self.delay(chosen, ns);
     }
 
     /// Handles the event of a PE: its thread has done its work, spun long enough, or used up its slice.

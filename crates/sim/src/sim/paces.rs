@@ -16,56 +16,9 @@
 //! Limits: with threads that use remote memory each event costs as much as the machine is large.
 
 use super::Sim;
+use super::state::paces::Used;
 use corewise_core::machine_model::contention::{Load, Use};
-use corewise_core::machine_model::{MachineModel, Pe};
 use std::ops::Range;
-
-/// What is known of the use of units, caches and channels by a PE's thread.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Used {
-    /// Whether something about the thread has changed since.
-    is_stale: bool,
-    /// Whether it uses caches, and whether other nodes serve it.
-    caches: bool,
-    is_remote: bool,
-    /// What the channels know of it; nothing if it has no misses.
-    channel: Use,
-}
-
-/// What changed since paces were worked out.
-#[derive(Debug)]
-pub(super) struct Paces {
-    /// The PEs that share units with each PE, itself among them.
-    mates: Vec<Vec<usize>>,
-    /// Clusters with a changed thread.
-    dirty: Vec<usize>,
-    is_dirty: Vec<bool>,
-    /// Nodes with a thread that asks for more or less of the channels.
-    asks_otherwise: Vec<bool>,
-    /// The number of running threads that other nodes serve, and whether there were any at the last update.
-    remote: usize,
-    was_connected: bool,
-    sharers: Vec<Load>,
-}
-
-impl Paces {
-    pub fn new(machine: &MachineModel) -> Self {
-        let mates = |pe: &Pe| {
-            // A module contains its cores.
-            let cluster = machine.clusters.get(pe.cluster).into_iter().flatten().copied();
-            cluster.filter(|&other| machine.pes[other].fpu == pe.fpu).collect()
-        };
-        Self {
-            mates: machine.pes.iter().map(mates).collect(),
-            dirty: Vec::new(),
-            is_dirty: vec![false; machine.clusters.len()],
-            asks_otherwise: vec![false; machine.nodes.len()],
-            remote: 0,
-            was_connected: false,
-            sharers: Vec::new(),
-        }
-    }
-}
 
 impl Sim {
     /// Notes that something about the thread of a PE changed, so that there may be new paces.

@@ -1,15 +1,15 @@
 //! Executes the programs of threads: starts, ends, barriers, locks, sleeps.
 
-use super::news::NewsItem;
-use super::process::{Process, Times, Wait};
-use super::sched::placement::Flips;
 use super::sched::queue::Entity;
+use super::state::memory::{ProcessMemory, ThreadMemory};
+use super::state::news::NewsItem;
+use super::state::placement::Flips;
+use super::state::process::{Process, Times, Wait};
 use super::{Release, Sim};
 use crate::chance::{Purpose, mix};
 use crate::pmu::{Counters, Progress};
 use crate::program::{Op, Work};
 use crate::queue::Event;
-use crate::sim::memory::{ProcessMemory, ThreadMemory};
 use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
 use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::contention::Demand;

@@ -1,6 +1,6 @@
 //! The activity of each recorded thread, interval by interval.
 
-use super::WhatIfError;
+use super::error::WhatIfError;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{CounterReading, Input, Observation, Standing, ThreadReading};

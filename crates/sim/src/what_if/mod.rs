@@ -33,18 +33,21 @@
 //! reproduction. Working sets are never known. Misses and IPC are transferred to another machine unchanged.
 
 pub mod assume;
+mod error;
 pub mod history;
 mod models;
+mod question;
 mod run;
 mod waits;
 
+pub use error::WhatIfError;
+pub use question::Question;
+
 use crate::comparison::seeds;
-use crate::machine::{MachineError, MachineSpec};
 use assume::{Assumption, WaitingFor};
 use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::AppId;
 use corewise_core::policy::{DEFAULT, Policy, PolicySpec};
-use corewise_core::recording::Recording;
 use history::Histories;
 use models::{Model, Models};
 use run::{Run, Setup};
@@ -69,24 +72,6 @@ pub const REPRODUCTION_ERROR_MAX: f64 = 0.25;
 
 /// The share of the pairs of seeds below, and above, the interval.
 const TAIL: f64 = 0.05;
-
-/// The parameters of a prediction.
-pub struct Question<'a> {
-    /// The recording.
-    pub recording: &'a Recording,
-    /// The machine on which it was made, if more is known than the recording contains.
-    pub recorded_on: Option<MachineSpec>,
-    /// The target machine; `None`: the recorded one.
-    pub machine: Option<MachineSpec>,
-    /// The target policy, created for each run.
-    pub policy: &'a dyn Fn() -> Box<dyn Policy>,
-    /// FPU usage at or above which a thread counts as FPU-intensive, 0..1.
-    pub fpu_threshold: f64,
-    /// The first seed.
-    pub seed: u64,
-    /// The number of seeds.
-    pub runs: u32,
-}
 
 /// A figure with its range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -180,34 +165,6 @@ pub struct Assumed {
     pub speedup: Range,
     /// The ratio of the recorded case to the target case, with the range over the seeds.
     pub over_recorded: Range,
-}
-
-/// Why nothing is predicted.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum WhatIfError {
-    /// The recording has no observations.
-    #[error("the recording holds no observation")]
-    Empty,
-    /// No thread used CPU time.
-    #[error("no recorded thread used any CPU time")]
-    NoWork,
-    /// A machine is invalid.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// Too little is known of the recorded machine.
-    #[error("{0}; --recorded-on can describe it")]
-    UnknownMachine(MachineError),
-    /// The given description belongs to another machine.
-    #[error("the recording is of a machine with the PEs {recorded}, but --recorded-on has {given}")]
-    OtherMachine {
-        /// The PEs of the description.
-        given: String,
-        /// The PEs that were recorded.
-        recorded: String,
-    },
-    /// The simulated threads make no progress.
-    #[error("on that machine the recorded work takes more than 100 times as long as recorded")]
-    Endless,
 }
 
 /// Predicts the run.

@@ -1,8 +1,9 @@
 //! The machines of a what-if: the recorded one, from its calibration or else from the recording, and the
 //! target.
 
+use super::error::WhatIfError;
 use super::history::{Histories, Known, Segment};
-use super::{Question, WhatIfError};
+use super::question::Question;
 use crate::machine::{Machine, MachineSpec, Pmu, SpeedSpec};
 use crate::measured::machine;
 use crate::sim::sched::Os;

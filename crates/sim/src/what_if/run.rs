@@ -1,7 +1,7 @@
 //! Simulated runs of the threads of a recording.
 
-use super::WhatIfError;
 use super::assume::Assumption;
+use super::error::WhatIfError;
 use super::history::{Histories, History, Segment};
 use super::models::Model;
 use super::waits::Waits;

@@ -15,8 +15,8 @@
 //! a thread's load is 1 as soon as it is placed, where Linux takes a decaying mean.
 
 use super::super::Sim;
-use super::Kind;
 use super::domains::Group;
+use super::os::Kind;
 use crate::chance::Purpose;
 use corewise_core::ids::PeId;
 

@@ -14,131 +14,31 @@
 //! respected. Sources: the files named in each module; `kernel/time/tick-sched.c` for the tick. Limits: no
 //! other scheduling classes, no moving of threads to their memory; a PE's tick costs nothing.
 
+pub use os::{Kind, Os, QueueKind};
+
 use super::Sim;
-use super::memory::NumaBalancing;
 use crate::chance::Purpose;
 use crate::machine::{Costs, Machine};
-use crate::program::duration;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::machine_model::Distance;
 use corewise_core::machine_model::contention::{Demand, LINE_BYTES};
 use corewise_core::time::Time;
-use queue::{Arrival, Discipline};
-use serde::Deserialize;
-use std::time::Duration;
+use queue::Arrival;
 
 mod balance;
 mod cfs;
 pub(crate) mod domains;
 mod eevdf;
 pub mod groups;
-pub(crate) mod placement;
+pub(super) mod os;
+mod placement;
 pub(crate) mod queue;
 
 /// Size of the L1 data cache, which a move empties, in bytes; the L2 refills it.
 const L1_BYTES: f64 = 32.0 * 1024.0;
 /// Latency of an L1 miss that the L2 serves, in cycles.
 const L2_LATENCY_CYCLES: f64 = 15.0;
-
-/// The scheduler's parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Os {
-    /// How it treats speeds.
-    pub scheduler: Kind,
-    /// How queues are served.
-    pub queue: QueueKind,
-    /// The shortest time that a thread runs while others wait: EEVDF's base slice, CFS's granularity. The
-    /// default is Linux's on 8 PEs and more.
-    #[serde(deserialize_with = "duration")]
-    pub slice: Duration,
-    /// Time between two ticks of a PE.
-    #[serde(deserialize_with = "duration")]
-    pub tick: Duration,
-    /// The ticks of all PEs come within this time; a whole tick if left out.
-    #[serde(deserialize_with = "duration")]
-    pub tick_spread: Duration,
-    /// Time between two attempts to balance a domain.
-    #[serde(deserialize_with = "duration")]
-    pub balance: Duration,
-    /// Whether each copy of an application that is in no group is a group of its own.
-    pub autogroup: bool,
-    /// Whether pages follow their threads to other memory nodes.
-    pub numa_balancing: Option<NumaBalancing>,
-}
-
-/// How the scheduler treats speeds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// All PEs are treated as equally fast.
-    #[default]
-    Fair,
-    /// Fast PEs are preferred.
-    Capacity,
-}
-
-/// How queues are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueKind {
-    /// As in Linux from 6.6 on.
-    #[default]
-    Eevdf,
-    /// As in Linux from 2.6.23 to 6.5.
-    Cfs,
-}
-
-impl Default for Os {
-    fn default() -> Self {
-        let ms = Duration::from_millis;
-        // A PE tries every `busy_factor` = 16 ms times the PEs of the domain.
-        Self {
-            scheduler: Kind::Fair,
-            queue: QueueKind::Eevdf,
-            slice: ms(3),
-            tick: ms(4),
-            tick_spread: Duration::MAX,
-            balance: ms(16),
-            autogroup: false,
-            numa_balancing: None,
-        }
-    }
-}
-
-impl Os {
-    pub(super) fn discipline(&self) -> Box<dyn Discipline> {
-        let (slice_ns, tick_ns) = (self.slice.as_nanos() as i64, self.tick.as_nanos() as i64);
-        match self.queue {
-            QueueKind::Eevdf => Box::new(eevdf::Eevdf { slice_ns, tick_ns }),
-            QueueKind::Cfs => Box::new(cfs::Cfs { granularity_ns: slice_ns }),
-        }
-    }
-
-    /// Returns the longest time for which a thread has a PE while others wait.
-    pub fn turn_max(&self) -> Duration {
-        Duration::from_nanos(self.discipline().turn_max_ns() as u64) + self.tick
-    }
-
-    /// Returns the shortest time for which a thread has a PE while others wait: whole ticks.
-    pub fn turn_min(&self) -> Duration {
-        let ticks = self.slice.as_nanos().div_ceil(self.tick.as_nanos()).max(1);
-        self.tick.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
-    }
-
-    /// Returns the parameter that is out of its range, if one is, with the range.
-    pub fn fault(&self) -> Option<&'static str> {
-        let least = Duration::from_micros(1);
-        [
-            (self.slice, "os.slice must be 1us or more"),
-            (self.tick, "os.tick must be 1us or more"),
-            (self.balance, "os.balance must be 1us or more"),
-        ]
-        .into_iter()
-        .find_map(|(time, problem)| (time < least).then_some(problem))
-    }
-}
 
 impl Machine {
     /// Returns the time that a moved thread takes to refetch its data from the caches that it left, in

@@ -14,37 +14,11 @@
 //! cache is idle goes there at once, where Linux waits for the next tick (`nohz_balancer_kick`).
 
 use super::super::Sim;
-use super::Kind;
+use super::os::Kind;
 use crate::chance::{Purpose, below};
 use crate::thread::Thread;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::time::Time;
 use std::cmp::Ordering;
-
-/// How often a thread wakes another one than the last time; halved every second.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Flips {
-    count: u32,
-    last: Option<usize>,
-    since: Time,
-}
-
-/// The time after which the count of flips is halved.
-const FLIPS_HALVED_AFTER_NS: u64 = 1_000_000_000;
-
-impl Flips {
-    /// Notes that a thread is woken (`record_wakee`).
-    fn wakes(&mut self, now: Time, thread: usize) {
-        if now.0 - self.since.0 > FLIPS_HALVED_AFTER_NS {
-            self.count /= 2;
-            self.since = now;
-        }
-        if self.last != Some(thread) {
-            self.last = Some(thread);
-            self.count += 1;
-        }
-    }
-}
 
 impl Sim {
     /// Returns the PE for a thread that becomes ready.

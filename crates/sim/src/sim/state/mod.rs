@@ -1,0 +1,12 @@
+//! What the simulation knows: a file for each part of it. The file of the same name outside of this folder
+//! says what happens to it. Nothing here knows of the simulation as a whole.
+
+pub(crate) mod dispatching;
+pub(crate) mod gangs;
+pub(crate) mod groups;
+pub(crate) mod memory;
+pub(crate) mod news;
+pub(crate) mod paces;
+pub(crate) mod placement;
+pub(crate) mod power;
+pub(crate) mod process;
