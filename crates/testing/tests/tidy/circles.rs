@@ -3,9 +3,8 @@
 //!
 //! What counts: paths in code that begin with `crate`, `self`, `super` or a submodule, in `use` and
 //! elsewhere. A path leads to the deepest file on its way. What does not count: declarations of modules,
-//! re-exports (`pub use`), comments, tests. Where a crate is in [`BY_FILE`], each file counts for itself, and
-//! no circle is permitted. In all other crates a folder of `src` and the files in it count as one, and
-//! [`KNOWN`] lists the circles that there are. That list may only become shorter.
+//! re-exports (`pub use`), comments, tests. Each file counts for itself; in the crates of [`BY_FOLDER`] a
+//! folder of `src` and the files in it count as one.
 //!
 //! Limit: what a macro writes, and paths within a module that is no file of its own, are not seen rightly.
 
@@ -13,42 +12,8 @@ use crate::lexer::lex;
 use crate::{Finding, Tree, check, finding, is_rust};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The crates of which each file counts for itself.
-const BY_FILE: [&str; 3] = ["binding", "daemon", "rulebook"];
-
-/// The circles that there are, by crate: files and folders of `src`.
-const KNOWN: [(&str, &[&str]); 7] = [
-    (
-        "branches",
-        &[
-            "collect", "lbr", "mapped", "preempt", "record", "shadow", "step", "target", "the root", "trace",
-            "tracer",
-        ],
-    ),
-    ("code", &["aarch64", "the root", "x86"]),
-    ("counters", &["none", "pmu", "sample", "the root"]),
-    ("discovery", &["bpf", "entries", "followed", "known", "poll", "the root", "unwatched"]),
-    ("render", &["chart", "page", "profile"]),
-    (
-        "sim",
-        &[
-            "bench",
-            "decisions",
-            "invariants",
-            "machine",
-            "pmu",
-            "scenario",
-            "sim",
-            "thread",
-            "treatments",
-            "world",
-        ],
-    ),
-    ("topology", &["fpu", "hwloc", "kernel", "record", "the root"]),
-];
-
-/// Where [`KNOWN`] is.
-const LIST: &str = "crates/testing/tests/tidy/circles.rs";
+/// The crates in which a folder counts as one.
+const BY_FOLDER: [&str; 2] = ["cli", "core"];
 
 /// A module by the names on its way from the crate's root, which has none.
 type Module = Vec<String>;
@@ -56,30 +21,17 @@ type Module = Vec<String>;
 /// Which other nodes each node of a crate uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
-/// Files use each other in circles only where that is known.
+/// No files use each other in a circle.
 pub fn files_use_each_other_in_one_direction(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut known: BTreeSet<(&str, &[&str])> = KNOWN.into_iter().collect();
     let is_source = |path: &str| is_rust(path) && path.starts_with("crates/") && path.contains("/src/");
     let name_of = |path: &str| path.split('/').nth(1).unwrap_or_default().to_owned();
     let names: BTreeSet<String> = tree.files(is_source).map(|(path, _)| name_of(path)).collect();
-    for name in &names {
-        for circle in circles(&uses_in(tree, name)) {
-            let is_known = |(of, nodes): &(&str, &[&str])| of == name && nodes.iter().eq(circle.iter());
-            match known.iter().copied().find(is_known) {
-                Some(entry) => drop(known.remove(&entry)),
-                None => {
-                    let place = format!("crates/{name}/src");
-                    findings.push(finding(&place, 0, format!("a circle of files: {}", circle.join(", "))));
-                }
-            }
-        }
-    }
-    // A made-up tree has no list.
-    for (name, nodes) in known.into_iter().filter(|_| tree.contains(LIST)) {
-        findings.push(finding(LIST, 0, format!("{name} has no circle {}: shorten KNOWN", nodes.join(", "))));
-    }
-    findings
+    let of_crate = |name: &String| {
+        let place = format!("crates/{name}/src");
+        let found = |circle: Vec<String>| format!("a circle of files: {}", circle.join(", "));
+        circles(&uses_in(tree, name)).into_iter().map(move |circle| finding(&place, 0, found(circle)))
+    };
+    names.iter().flat_map(of_crate).collect()
 }
 
 /// Which files, or folders, of a crate use which.
@@ -92,8 +44,8 @@ fn uses_in(tree: &Tree, name: &str) -> Uses {
     let modules: BTreeSet<Module> = texts.keys().cloned().collect();
     let node = |module: &Module| match module.first() {
         None => "the root".to_owned(),
-        Some(_) if BY_FILE.contains(&name) => module.join("::"),
-        Some(first) => first.clone(),
+        Some(first) if BY_FOLDER.contains(&name) => first.clone(),
+        Some(_) => module.join("::"),
     };
     let mut uses = Uses::new();
     for (module, text) in &texts {
@@ -248,13 +200,13 @@ fn a_circle_of_files_is_found() {
 }
 
 #[test]
-fn a_circle_of_a_folder_and_its_files_is_found_only_where_each_file_counts() {
+fn a_circle_of_a_folder_and_its_files_is_found_where_each_file_counts() {
     let files = |name: &str| {
         let parent = (format!("crates/{name}/src/a/mod.rs"), "mod b;\nuse b::B;\npub struct A;\n");
         [parent, (format!("crates/{name}/src/a/b.rs"), "use super::A;\npub struct B(A);\n")]
     };
     for (name, expected) in
-        [("binding", &["crates/binding/src:1: a circle of files: a, a::b"][..]), ("sim", &[])]
+        [("binding", &["crates/binding/src:1: a circle of files: a, a::b"][..]), ("cli", &[])]
     {
         let files = files(name);
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
