@@ -28,8 +28,10 @@
 //! shorter interval comes closer to the paper's ticks. Threads that corewise may not place are not counted
 //! against a PE.
 
+use super::claims;
+use super::claims::Claims;
+use super::interface::{Scene, Subject};
 use super::near::{Pairing, siblings};
-use super::{Claims, Scene, Subject, claims};
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
 use crate::plan::{Assignment, Placement, SettingKind, WantedSetting};

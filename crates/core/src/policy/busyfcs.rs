@@ -13,8 +13,9 @@
 //! neither its parallelism nor its speedup counts. Also those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
-use super::spec::PolicyKind;
-use super::{Needs, Policy, Reading, Scene};
+use super::interface::{Policy, Scene};
+use super::kind::PolicyKind;
+use super::needs::{Needs, Reading};
 use crate::plan::Placement;
 
 /// The registry entry.
@@ -24,6 +25,7 @@ pub const KIND: PolicyKind = PolicyKind {
     rule: "a fast PE is never idle while a thread runs on a slow one",
     why: "a thread gets more done on a fast PE: none of these should be idle while a slow one works",
     source: "PA §2.3",
+    makes_claims: false,
     rest: None,
     make: |_| Box::new(BusyFcs),
 };

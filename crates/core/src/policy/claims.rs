@@ -15,7 +15,6 @@
 //! Limits: a weight counts among the threads of one control group (of one session where the kernel groups
 //! sessions, `sched_autogroup_enabled`), on the PE where they meet.
 
-use super::{measured_ipc, mintlp, pa, rr, static_ipc};
 use crate::plan::{Setting, WantedSetting, Weight};
 use serde::{Deserialize, Serialize};
 
@@ -28,16 +27,6 @@ pub enum Claims {
     /// All others are kept on the slow PEs while those with a claim run.
     #[default]
     Masks,
-}
-
-impl Claims {
-    /// Returns whether a policy, given by its specification, makes claims at all.
-    pub fn are_made_by(policy: &str) -> bool {
-        let name = policy.split(':').next();
-        [rr::KIND, static_ipc::KIND, measured_ipc::KIND, mintlp::KIND, pa::KIND]
-            .iter()
-            .any(|kind| name == Some(kind.name))
-    }
 }
 
 /// The weight of a thread with a claim: fifteen nice levels, so that one other thread on the same PE gets 3 %

@@ -38,9 +38,10 @@
 //! Redealing may move threads between cores; the cost of that is not considered.
 
 use super::amp::candidates;
+use super::interface::{Policy, Scene, Subject};
+use super::kind::{self, PolicyKind};
 use super::near::{by_core, siblings};
-use super::spec::{self, PolicyKind};
-use super::{Needs, Policy, Reading, Scene, Subject};
+use super::needs::{Needs, Reading};
 use crate::classify::{CONFIDENCE_MIN, MEMORY_INTENSIVE_L2_MISSES};
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
@@ -64,6 +65,7 @@ pub const KIND: PolicyKind = PolicyKind {
         share a PE",
     why: "threads that need different parts of a core disturb each other less than those that are alike",
     source: "co-scheduling §4.1",
+    makes_claims: false,
     rest: None,
     make: |given| Box::new(Cosched { parameters: Parameters::new(given), ..Cosched::default() }),
 };
@@ -89,7 +91,7 @@ struct Weights {
 }
 
 impl Parameters {
-    fn new(given: &mut spec::Parameters<'_>) -> Self {
+    fn new(given: &mut kind::Parameters<'_>) -> Self {
         let count = 1..=1_000_000;
         let window_doc =
             "of so many waiting threads the most different is taken (§4.1, which elsewhere says 4)";
@@ -120,7 +122,7 @@ impl Parameters {
 }
 
 impl Weights {
-    fn new(given: &mut spec::Parameters<'_>) -> Self {
+    fn new(given: &mut kind::Parameters<'_>) -> Self {
         let range = 0.0..=1e6;
         let l2_misses_doc =
             "what a difference in L2 misses per cycle counts (§4.1: most, as it explains most)";

@@ -3,8 +3,9 @@
 //! Problem: every comparison needs a baseline that is observed and reported in the same way. Approach: bind
 //! nothing. Source: the papers' "Default". Limits: none; it does nothing.
 
-use super::spec::PolicyKind;
-use super::{Needs, Policy, Scene};
+use super::interface::{Policy, Scene};
+use super::kind::PolicyKind;
+use super::needs::Needs;
 use crate::plan::Placement;
 
 /// The registry entry.
@@ -14,6 +15,7 @@ pub const KIND: PolicyKind = PolicyKind {
     rule: "everything is left to the operating system",
     why: "it is what the others are compared with",
     source: "the papers' baseline",
+    makes_claims: false,
     rest: None,
     make: |_| Box::new(Default),
 };

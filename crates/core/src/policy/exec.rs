@@ -23,8 +23,11 @@
 //!
 //! Limits: a decision waits for the answer, so a slow program delays everything else by up to the deadline.
 
-use super::spec::{Parameters, PolicyKind};
-use super::{Cause, Needs, Policy, Reading, Scene, Subject};
+pub use super::peer::{Peer, StartCommand};
+
+use super::interface::{Cause, Policy, Scene, Subject};
+use super::kind::{Parameters, PolicyKind};
+use super::needs::{Needs, Reading};
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{PeId, ThreadId};
@@ -60,16 +63,6 @@ pub const GREETING_WITHIN: Duration = Duration::from_secs(10);
 /// The maximum number of characters of the command's text that messages repeat.
 const TEXT_MAX: usize = 200;
 
-/// A running command.
-pub trait Peer {
-    /// Sends a text and waits at most `within` for a line; returns `None` if none came. An error message
-    /// means that the command can no longer be reached.
-    fn exchange(&mut self, text: &str, within: Duration) -> Result<Option<String>, String>;
-}
-
-/// Starts a command; the error says in words why that failed.
-pub type StartCommand<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Peer>, String>;
-
 /// The registry entry.
 pub const KIND: PolicyKind = PolicyKind {
     name: "exec",
@@ -77,6 +70,7 @@ pub const KIND: PolicyKind = PolicyKind {
     rule: "a command decides: it reads scenes and writes placements, as lines of JSON",
     why: "only its author knows; the reasons that it gives stand with each decision",
     source: "ours",
+    makes_claims: false,
     rest: Some("command"),
     make: |parameters| Box::new(Exec::new(parameters)),
 };

@@ -13,9 +13,10 @@
 //! of [`super::static_ipc`] and [`super::amp`].
 
 use super::amp::candidates;
-use super::spec::{Parameters, PolicyKind};
+use super::interface::{Policy, Scene, Subject};
+use super::kind::{Parameters, PolicyKind};
+use super::needs::{Needs, Reading};
 use super::static_ipc::{Standing, place_by};
-use super::{Needs, Policy, Reading, Scene, Subject};
 use crate::ids::ThreadId;
 use crate::plan::Placement;
 use rustc_hash::FxHashMap;
@@ -27,6 +28,7 @@ pub const KIND: PolicyKind = PolicyKind {
     rule: "the fast PEs go to the highest ratios of IPC on fast to IPC on slow PEs, which it measures",
     why: "some programs gain much by a fast PE and some hardly anything: those that gain most get them",
     source: "PA §2.3",
+    makes_claims: true,
     rest: None,
     make: |parameters| Box::new(MeasuredIpc::new(parameters)),
 };

@@ -19,10 +19,12 @@
 //! Limits: an application of unknown parallelism comes last. Those of [`super::amp`] and [`super::phases`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
+use super::interface::{Policy, Scene};
+use super::kind::PolicyKind;
+use super::needs::{Needs, Reading};
 use super::phases::Phases;
-use super::spec::PolicyKind;
-use super::{EventKind, Needs, Policy, Reading, Scene};
 use crate::ids::AppId;
+use crate::observe::EventKind;
 use crate::plan::Placement;
 use crate::time::Time;
 use std::fmt::{Display, Formatter};
@@ -34,6 +36,7 @@ pub const KIND: PolicyKind = PolicyKind {
     rule: "the fast PEs go to the applications with the fewest runnable threads",
     why: "a program with few threads at work waits for each of them, so it gains most if these are fast",
     source: "PA §2.1",
+    makes_claims: true,
     rest: None,
     make: |_| Box::<MinTlp>::default(),
 };

@@ -4,7 +4,7 @@
 //! that shares the closest level. Source: the topology-aware migrations of Saez et al., CF'10, §3.4. Limits:
 //! the cost of a move is unknown; moves can only be compared.
 
-use super::Subject;
+use super::interface::Subject;
 use crate::cpuset::CpuSet;
 use crate::ids::PeId;
 use crate::topology::{Domain, DomainKind};

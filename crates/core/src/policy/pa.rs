@@ -32,11 +32,13 @@
 //! master among the classes. Those of [`super::amp`] and [`super::phases`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
+use super::interface::{Policy, Scene, Subject};
+use super::kind::{Parameters, PolicyKind};
+use super::needs::{Needs, Reading};
 use super::phases::Phases;
-use super::spec::{Parameters, PolicyKind};
 use super::turns::{Turns, turn};
-use super::{EventKind, Needs, Policy, Reading, Scene, Subject};
 use crate::ids::AppId;
+use crate::observe::EventKind;
 use crate::plan::Placement;
 use crate::time::Time;
 use std::collections::BTreeMap;
@@ -55,6 +57,7 @@ pub const KIND: PolicyKind = PolicyKind {
     why: "while one thread works and the others wait for it, the whole program is as fast as this thread: it \
         should be on a fast PE",
     source: "PA §2.1",
+    makes_claims: true,
     rest: None,
     make: |parameters| Box::new(Pa::new(parameters)),
 };

@@ -21,7 +21,7 @@
 //! shorter phases.
 
 use super::claims::Claims;
-use super::{Cause, Scene, Subject};
+use super::interface::{Cause, Scene, Subject};
 use crate::ids::{AppId, ThreadId};
 use crate::observe::Event;
 use crate::time::Time;

@@ -14,9 +14,10 @@
 //! [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
-use super::spec::{Parameters, PolicyKind};
+use super::interface::{Policy, Scene};
+use super::kind::{Parameters, PolicyKind};
+use super::needs::{Needs, Reading};
 use super::turns::{Turns, turn};
-use super::{Needs, Policy, Reading, Scene};
 use crate::plan::Placement;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub const KIND: PolicyKind = PolicyKind {
     rule: "all threads have the fast PEs in turns, for equal times",
     why: "each thread gets its share of the fast PEs, and none is left behind",
     source: "PA §2.3",
+    makes_claims: true,
     rest: None,
     make: |parameters| Box::new(RoundRobin::new(parameters)),
 };

@@ -35,9 +35,10 @@
 //! location: a thread that moves to another node leaves its memory behind. How much slower a kind is is not
 //! considered: if it is much slower than half as fast, a second thread on a fast unit would be better.
 
+use super::interface::{Policy, Scene, Subject};
+use super::kind::{Parameters, PolicyKind};
 use super::near::nearest;
-use super::spec::{Parameters, PolicyKind};
-use super::{Needs, Policy, Reading, Scene, Subject};
+use super::needs::{Needs, Reading};
 use crate::classify::{FpuClass, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::plan::{Assignment, Placement};
@@ -54,6 +55,7 @@ pub const KIND: PolicyKind = PolicyKind {
     why: "threads that compute in floating point for much of their time (FPU-intensive ones) wait for each \
         other on one floating-point unit; apart, each has one to itself",
     source: "BulldOver §IV, §V.C",
+    makes_claims: false,
     rest: None,
     make: |parameters| Box::new(Spread::new(parameters)),
 };

@@ -17,8 +17,9 @@
 //! shows the highest ratio of all (§2.2.1). Those of [`super::amp`].
 
 use super::amp::{Amp, Candidate, Rest, candidates};
-use super::spec::{Parameters, PolicyKind};
-use super::{Needs, Policy, Reading, Scene, Subject};
+use super::interface::{Policy, Scene, Subject};
+use super::kind::{Parameters, PolicyKind};
+use super::needs::{Needs, Reading};
 use crate::plan::Placement;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ pub const KIND: PolicyKind = PolicyKind {
     rule: "the fast PEs go to the highest ratios of IPC on fast to IPC on slow PEs, which are given",
     why: "some programs gain much by a fast PE and some hardly anything: those that gain most get them",
     source: "PA §2.3",
+    makes_claims: true,
     rest: None,
     make: |parameters| Box::new(StaticIpc::new(parameters)),
 };

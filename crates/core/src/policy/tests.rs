@@ -1,10 +1,16 @@
 //! The registry and specifications of policies.
 
 use super::*;
+use crate::ids::AppId;
 use crate::ids::ThreadId;
+use crate::machine_model::MachineModel;
+use crate::observe::Event;
 use crate::observe::{RunnableThreads, Standing};
+use crate::time::Time;
 use crate::topology::{CpuKind, Topology};
+use crate::view::{ApplicationView, ThreadView};
 use crate::view::{Estimate, Source, Usage};
+use std::sync::Arc;
 
 fn error(text: &str) -> String {
     text.parse::<PolicySpec>().expect_err(text).to_string()

@@ -9,8 +9,8 @@
 //! a fast PE and wants to run, whether or not the operating system lets it.
 
 use super::amp::Amp;
-use super::spec::Parameters;
-use super::{Scene, Subject};
+use super::interface::{Scene, Subject};
+use super::kind::Parameters;
 use crate::ids::ThreadId;
 use crate::time::Time;
 use rustc_hash::FxHashMap;

@@ -6,14 +6,14 @@
 //! it knows only each thread's last quantum.
 
 use super::super::dispatch::{Candidate, Dispatch, EventsPerCycle, Vacancy};
-use super::super::spec;
+use super::super::kind;
 use super::{Events, Parameters, difference};
 use crate::ids::ThreadId;
 use rustc_hash::FxHashMap;
 
 /// Returns the selection with the default parameters.
 pub(in super::super) fn at_dispatch() -> Box<dyn Dispatch> {
-    let parameters = Parameters::new(&mut spec::Parameters::defaults());
+    let parameters = Parameters::new(&mut kind::Parameters::defaults());
     Box::new(Selection { parameters, skips: FxHashMap::default() })
 }
 

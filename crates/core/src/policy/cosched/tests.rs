@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The defaults.
 fn parameters() -> Parameters {
-    Parameters::new(&mut spec::Parameters::defaults())
+    Parameters::new(&mut kind::Parameters::defaults())
 }
 
 fn usage(l2_misses: f64, fpu: f64, branches: f64, ipc: f64) -> Usage {
