@@ -29,9 +29,9 @@
 //! TLBs, associativity and inclusion are not modelled.
 
 use super::channel::LINE_BYTES;
-use super::contention::Load;
-use super::demand::{Demand, MIB, MissCurve};
-use super::{MachineModel, Pe};
+use super::demand::{Demand, Load, MIB, MissCurve};
+use super::model::MachineModel;
+use super::shape::Pe;
 use std::collections::HashMap;
 
 /// The error of the sum of all shares, as a share of the cache.

@@ -27,7 +27,7 @@
 //! *Limits.* The bandwidth is what can be used, not what the modules are sold with. Reads and writes, banks
 //! and row hits are not distinguished. The wait behind a thread's own lines is part of its time alone.
 
-use super::MachineModel;
+use super::model::MachineModel;
 
 /// Bytes that one miss moves.
 pub const LINE_BYTES: f64 = 64.0;

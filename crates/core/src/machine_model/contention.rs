@@ -26,27 +26,16 @@
 //! and a front end shared by the cores of a module are not modelled. The clock is that of the moment
 //! ([`super::power`]).
 
-use super::MachineModel;
 use super::cache::{CacheSharing, Misses};
 use super::channel;
+use super::model::MachineModel;
 use super::units::{UnitShare, UnitSharing};
 
 pub use super::channel::{Channels, Homes, LINE_BYTES, Use};
-pub use super::demand::Demand;
+pub use super::demand::{Demand, Load};
 
 /// The largest share of its time that a lone thread is assumed to wait for memory.
 const STALL_MAX: f64 = 0.95;
-
-/// A thread running on a PE.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Load {
-    /// The PE's index.
-    pub pe: usize,
-    /// Its demand.
-    pub demand: Demand,
-    /// Share of its misses that other nodes serve, 0..1.
-    pub remote: f64,
-}
 
 /// The predicted progress of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -125,6 +114,20 @@ impl Solver {
             });
         }
         shares
+    }
+}
+
+impl MachineModel {
+    /// Returns the predicted slowdown of each thread: its time over the time alone on its PE; 1 is none.
+    pub fn slowdowns(&self, loads: &[Load]) -> Vec<f64> {
+        let (mut solver, mut paces) = (Solver::default(), Vec::new());
+        solver.solve(self, loads, &mut paces);
+        let mut slowdowns: Vec<f64> = paces.iter().map(|pace| 1.0 / pace.work_per_ns).collect();
+        for (slowdown, load) in slowdowns.iter_mut().zip(loads) {
+            solver.solve(self, std::slice::from_ref(load), &mut paces);
+            *slowdown *= paces[0].work_per_ns;
+        }
+        slowdowns
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a phase of a program asks of a machine.
+//! What a phase of a program asks of a machine, and where its thread runs.
 
 use serde::{Deserialize, Deserializer};
 
@@ -177,4 +177,15 @@ impl<'de> Deserialize<'de> for MissCurve {
         let points = Vec::<(f64, f64)>::deserialize(deserializer)?;
         Self::new(&points).map_err(serde::de::Error::custom)
     }
+}
+
+/// A thread running on a PE.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// The PE's index.
+    pub pe: usize,
+    /// Its demand.
+    pub demand: Demand,
+    /// Share of its misses that other nodes serve, 0..1.
+    pub remote: f64,
 }

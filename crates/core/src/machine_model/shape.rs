@@ -1,6 +1,6 @@
 //! The topology as indices: each PE's units, caches, memory node and cluster.
 
-use super::{ASSUMED_CONFIDENCE, Source};
+use super::figure::{ASSUMED_CONFIDENCE, Source};
 use crate::profile::Resource;
 use crate::topology::{Domain, DomainKind, Topology};
 use std::collections::BTreeMap;

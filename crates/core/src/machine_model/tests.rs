@@ -1,9 +1,11 @@
-use super::contention::Demand;
+use super::contention::{Demand, Load};
 use super::*;
 use crate::classify::CONFIDENCE_MIN;
+use crate::ids::PeId;
 use crate::kernels::Kernel;
 use crate::profile::fixture::GOOD;
-use crate::profile::{self, Evidence, MachineProfile, Measurement, MemoryPoint};
+use crate::profile::{self, Evidence, MachineProfile, Measurement, MemoryPoint, Resource};
+use crate::topology::{CpuKind, Topology};
 use proptest::prelude::*;
 
 /// Two nodes, each with an L3, two L2s and two modules of two cores with two PEs.

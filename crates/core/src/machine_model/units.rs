@@ -33,8 +33,8 @@
 //! *Limits.* Intensities are those of a thread alone: one that waits for memory disturbs its neighbours less
 //! than this says, unless its demand already contains that.
 
-use super::MachineModel;
-use super::contention::Load;
+use super::demand::Load;
+use super::model::MachineModel;
 
 /// What sharing units costs a thread, per work cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
