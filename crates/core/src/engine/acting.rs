@@ -8,8 +8,9 @@
 //! without which a freed thread is only a little slower for a moment. Giving back is never put off. Source:
 //! ours. Limits: what does not fit waits for the next observation.
 
-use super::intake::Intake;
-use super::{BINDS_PER_PE_MAX, Engine, confinement};
+use super::config::BINDS_PER_PE_MAX;
+use super::intake::drop_invalid;
+use super::{Engine, confinement};
 use crate::cpuset::CpuSet;
 use crate::guard::waits::WaitsGuard;
 use crate::guard::{BACK, Guard};
@@ -104,17 +105,4 @@ impl Engine {
     fn are_waits_off(&self) -> bool {
         self.waits_guard.as_ref().is_some_and(WaitsGuard::is_off)
     }
-}
-
-/// Drops assignments that violate a rule: unknown or unplaceable threads, and PEs that are not allowed or
-/// permitted.
-pub(super) fn drop_invalid(wanted: &mut Placement, known: &Intake) {
-    wanted.bound.retain(|&thread, assignment| {
-        known.subject(thread).is_some_and(|subject| {
-            subject.placeable
-                && !assignment.pes.is_empty()
-                && assignment.pes.is_subset(&known.allowed)
-                && assignment.pes.is_subset(&subject.view.permitted)
-        })
-    });
 }

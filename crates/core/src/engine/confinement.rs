@@ -12,26 +12,18 @@
 //! those that start programs, as every program that they start would inherit the mask.
 
 use super::intake::Intake;
-use crate::cpuset::CpuSet;
+use super::treatments::pes_of;
 use crate::plan::{Assignment, Placement};
-use crate::policy::Subject;
 
 /// Returns whether any thread is confined.
 pub(super) fn is_any(known: &Intake) -> bool {
-    known.subjects.iter().any(|subject| of(subject).is_some())
-}
-
-/// Returns the PEs that a thread must not leave, if a rule says so.
-pub(super) fn of(subject: &Subject) -> Option<&CpuSet> {
-    let _ = subject.treatment.as_ref()?.pes.as_ref()?;
-    let is_possible = subject.placeable && !subject.view.permitted.is_empty();
-    is_possible.then_some(&*subject.view.permitted)
+    known.subjects.iter().any(|subject| pes_of(subject).is_some())
 }
 
 /// Binds the confined threads that are not bound to the PEs that they must not leave.
 pub(super) fn add_assignments(wanted: &mut Placement, known: &Intake) {
     for subject in &known.subjects {
-        let Some(pes) = of(subject) else { continue };
+        let Some(pes) = pes_of(subject) else { continue };
         let assignment = || Assignment {
             pes: pes.clone(),
             reason: format!("a rule names the PEs that it may use: {pes}").into(),

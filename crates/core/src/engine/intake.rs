@@ -4,9 +4,9 @@
 //! the change. Consequences for other threads (if an application has one runnable thread, its others rest)
 //! are computed only when a policy asks ([`Intake::settle_runnable`]).
 
-use super::treatments::{InForce, Shown};
+use super::config::EngineConfig;
+use super::treatments::{InForce, Shown, pes_of};
 use super::windows::{ApplicationWindow, ThreadWindow};
-use super::{EngineConfig, confinement};
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, ThreadId};
@@ -236,7 +236,7 @@ impl Intake {
     pub fn settle_assignments(&mut self, present: &Placement) {
         for subject in &mut self.subjects {
             let assignment = present.bound.get(&subject.view.thread);
-            let is_confinement = |of: &&Assignment| Some(&of.pes) == confinement::of(subject);
+            let is_confinement = |of: &&Assignment| Some(&of.pes) == pes_of(subject);
             subject.assignment = assignment.filter(|of| !is_confinement(of)).cloned();
         }
     }
@@ -291,4 +291,17 @@ impl Intake {
         let living = self.threads.get(&thread).map(|thread| thread.window.class());
         living.or_else(|| self.ended.get(&thread).copied()).unwrap_or_default()
     }
+}
+
+/// Drops assignments that violate a rule: unknown or unplaceable threads, and PEs that are not allowed or
+/// permitted.
+pub(super) fn drop_invalid(wanted: &mut Placement, known: &Intake) {
+    wanted.bound.retain(|&thread, assignment| {
+        known.subject(thread).is_some_and(|subject| {
+            subject.placeable
+                && !assignment.pes.is_empty()
+                && assignment.pes.is_subset(&known.allowed)
+                && assignment.pes.is_subset(&subject.view.permitted)
+        })
+    });
 }

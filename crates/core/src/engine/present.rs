@@ -1,8 +1,8 @@
 //! What is in force: the changes that were requested, and which of them the world has confirmed or refused.
 
+use super::config::RETRY_AFTER;
 use super::intake::Intake;
 use super::settings::Settings;
-use super::{OVER, RETRY_AFTER};
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
 use crate::observe::{Standing, ThreadReading};
@@ -13,6 +13,9 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The reason given when a thread is freed because the run ends.
+pub const OVER: &str = "the run is over";
 
 /// How often a thread's binding is undone by others, or by the thread itself, before it is left alone.
 const UNDONE_MAX: u32 = 3;

@@ -4,7 +4,7 @@
 //! not support is never requested again. If resetting a setting fails, the actuator restores it at the end of
 //! the run.
 
-use super::RETRY_AFTER;
+use super::config::RETRY_AFTER;
 use crate::ids::ThreadId;
 use crate::observe::Standing;
 use crate::plan::{Outcome, OutcomeKind, SettingKind, WantedSetting};

@@ -3,6 +3,7 @@
 use super::*;
 use crate::observe::{ApplicationReading, Event, EventBatch, EventKind, RunnableThreads};
 use crate::policy::Claims;
+use crate::waits::Mitigations;
 use std::cell::RefCell;
 use std::rc::Rc;
 
