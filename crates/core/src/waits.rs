@@ -50,7 +50,7 @@ pub mod teams;
 mod tests;
 
 pub use self::losses::Samples;
-pub use self::process::State;
+pub use self::process::{QUOTA_IS_SPENT, SPIN_COUNT, State};
 use crate::ids::ThreadId;
 pub use crate::mitigations::Mitigations;
 use crate::observe::{ProcessReading, Program};
@@ -59,13 +59,6 @@ use crate::time::Time;
 use process::Process;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Turns of its loop that an idle thread spins with short waits: about what a block costs. (A turn is one
-/// PAUSE, 40 to 140 cycles on the processors of the last years.)
-pub const SPIN_COUNT: u64 = 100;
-
-/// How the reason begins for which waits are short in a quota.
-pub const QUOTA_IS_SPENT: &str = "its quota is spent";
 
 /// The settings that are decided here.
 const KINDS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];

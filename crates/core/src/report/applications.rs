@@ -4,9 +4,8 @@
 //! are kept, up to twice [`LISTED_MAX`]: then the ended ones that worked least are counted with the
 //! application that executed them.
 
-use super::ApplicationReport;
-use super::builder::rounded;
 use super::totals::Totals;
+use super::{ApplicationReport, rounded};
 use crate::classify::{intensity_class, parallelism_class};
 use crate::ids::AppId;
 use crate::observe::{ApplicationReading, Target};

@@ -6,7 +6,7 @@ use super::totals::Totals;
 use super::uneven::Uneven;
 use super::{
     Binding, ChangedProgram, Decision, Host, Overhead, PeKind, RanOn, Report, Shared, Sources, ThreadGroup,
-    ThreadReport, WaitsReport, headline, ran_on,
+    ThreadReport, WaitsReport, headline, ran_on, rounded,
 };
 use crate::classify::FpuClass;
 use crate::engine::Engine;
@@ -446,12 +446,6 @@ fn overhead(own_cpu_ns: u64, end: Time, rounds: &[Duration], peak_memory_bytes: 
         round_ms_max: quantile(&rounds_ms, 1.0),
         peak_memory_bytes,
     }
-}
-
-/// Rounds a share to its significant digits, so that rounding errors of 0 become 0.
-pub(super) fn rounded(share: f64) -> f64 {
-    // Adding 0 turns -0 into 0.
-    (share * 1e6).round() / 1e6 + 0.0
 }
 
 fn thread_report(life: &Life) -> ThreadReport {

@@ -361,5 +361,11 @@ impl PeKind {
     }
 }
 
+/// Rounds a share to its significant digits, so that rounding errors of 0 become 0.
+fn rounded(share: f64) -> f64 {
+    // Adding 0 turns -0 into 0.
+    (share * 1e6).round() / 1e6 + 0.0
+}
+
 #[cfg(test)]
 mod tests;

@@ -17,15 +17,22 @@
 //! is tried again after a [`Backoff`].
 
 use super::losses::{self, Samples, Short, UNTRIED};
-use super::{Mitigations, QUOTA_IS_SPENT, SPIN_COUNT};
 use crate::backoff::Backoff;
 use crate::cadence::Cadence;
 use crate::evidence::{Evidence, PAIRS_MAX};
+use crate::mitigations::Mitigations;
 use crate::observe::{IdleWait, IdleWaits, ProcessReading, ProcessTimes};
 use crate::plan::Setting;
 use crate::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Turns of its loop that an idle thread spins with short waits: about what a block costs. (A turn is one
+/// PAUSE, 40 to 140 cycles on the processors of the last years.)
+pub const SPIN_COUNT: u64 = 100;
+
+/// How the reason begins for which waits are short in a quota.
+pub const QUOTA_IS_SPENT: &str = "its quota is spent";
 
 /// What a change costs, as time of the whole process: a disturbance that does not last takes about this long.
 /// *Measured*: what starts beside a program, corewise included, takes PEs from it for some milliseconds.

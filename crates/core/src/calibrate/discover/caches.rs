@@ -9,7 +9,7 @@
 //! [`REGION_MAX`] / 2 is not found. An exclusive L3 that is not much larger than the L2s before it (8 MiB
 //! behind 2 MiB) nearly holds two regions.
 
-use super::Halt;
+use super::halt::Halt;
 use super::probe::alone;
 use crate::calibrate::{Executor, Task, whole_pages};
 use crate::ids::PeId;

@@ -31,6 +31,7 @@
 
 mod caches;
 mod compare;
+mod halt;
 mod partition;
 mod probe;
 
@@ -41,6 +42,7 @@ use crate::kernels::Kernel;
 use crate::profile::{Discovery, Missing};
 use crate::topology::{DomainKind, Topology};
 use caches::Caches;
+use halt::Halt;
 use probe::{Load, Oracle, Probe};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,21 +70,6 @@ pub struct Found {
     pub discovery: Discovery,
     /// The kinds that could not be determined, and the PEs that went offline.
     pub missing: Vec<Missing>,
-}
-
-/// Why a series of tests ended without a result.
-#[derive(Debug, Clone, PartialEq)]
-enum Halt {
-    /// The user interrupted.
-    Interrupted,
-    /// The machine could not run a test.
-    Failed(ExecutorError),
-    /// No partition fits the answers.
-    Contradiction,
-    /// Slowdowns are too small for the noise (a standard deviation).
-    Unclear { noise: f64 },
-    /// The latency shows no such level.
-    NoCache { reported: Option<u64>, seen: Vec<u64> },
 }
 
 /// Discovers what the allowed PEs of a machine share. `reported` is compared with the result, and gives first

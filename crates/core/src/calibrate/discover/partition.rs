@@ -17,7 +17,7 @@
 //! about sizes or order. Far fewer are needed if the order puts partners into different halves: two halves
 //! without partners within take 2 n + 1.5 n/2 log₂ n/2.
 
-use super::Halt;
+use super::halt::Halt;
 use crate::ids::PeId;
 
 /// Returns for each PE of a set whether another PE of its group is in the set.

@@ -11,7 +11,7 @@
 //! Limits: a slowdown near δ/2 (1.28) fits neither hypothesis and ends in [`Halt::Unclear`]. If an executor
 //! does not report the clock, a clock that falls by that much when many PEs run is mistaken for sharing.
 
-use super::Halt;
+use super::halt::Halt;
 use crate::calibrate::{Executor, Task, TaskRun};
 use crate::ids::PeId;
 use crate::kernels::Kernel;
