@@ -3,8 +3,7 @@
 //!
 //! What counts: paths in code that begin with `crate`, `self`, `super` or a submodule, in `use` and
 //! elsewhere. A path leads to the deepest file on its way. What does not count: declarations of modules,
-//! re-exports (`pub use`), comments, tests. Each file counts for itself; in the crates of [`BY_FOLDER`] a
-//! folder of `src` and the files in it count as one.
+//! re-exports (`pub use`), comments, tests. Each file counts for itself.
 //!
 //! Limit: what a macro writes, and paths within a module that is no file of its own, are not seen rightly.
 
@@ -12,13 +11,10 @@ use crate::lexer::lex;
 use crate::{Finding, Tree, check, finding, is_rust};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The crates in which a folder counts as one.
-const BY_FOLDER: [&str; 2] = ["cli", "core"];
-
 /// A module by the names on its way from the crate's root, which has none.
 type Module = Vec<String>;
 
-/// Which other nodes each node of a crate uses.
+/// Which other files each file of a crate uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// No files use each other in a circle.
@@ -34,7 +30,7 @@ pub fn files_use_each_other_in_one_direction(tree: &Tree) -> Vec<Finding> {
     names.iter().flat_map(of_crate).collect()
 }
 
-/// Which files, or folders, of a crate use which.
+/// Which files of a crate use which.
 fn uses_in(tree: &Tree, name: &str) -> Uses {
     let folder = format!("crates/{name}/src/");
     let is_test = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
@@ -42,17 +38,11 @@ fn uses_in(tree: &Tree, name: &str) -> Uses {
     let texts: BTreeMap<Module, &str> =
         files.map(|(path, text)| (module_of(&path[folder.len()..]), text)).collect();
     let modules: BTreeSet<Module> = texts.keys().cloned().collect();
-    let node = |module: &Module| match module.first() {
-        None => "the root".to_owned(),
-        Some(first) if BY_FOLDER.contains(&name) => first.clone(),
-        Some(_) => module.join("::"),
+    let name_of = |module: &Module| if module.is_empty() { "the root".to_owned() } else { module.join("::") };
+    let uses = |(module, text): (&Module, &&str)| {
+        (name_of(module), used_by(module, text, &modules).iter().map(name_of).collect())
     };
-    let mut uses = Uses::new();
-    for (module, text) in &texts {
-        let of = uses.entry(node(module)).or_default();
-        of.extend(used_by(module, text, &modules).iter().map(node).filter(|used| *used != node(module)));
-    }
-    uses
+    texts.iter().map(uses).collect()
 }
 
 /// The module of a file, by its path from `src`.
@@ -162,7 +152,7 @@ fn leads_to(from: &Module, path: &[String], modules: &BTreeSet<Module>) -> Optio
     (at != *from).then_some(at)
 }
 
-/// The largest sets of nodes that all lead to each other.
+/// The largest sets of files that all lead to each other.
 fn circles(uses: &Uses) -> Vec<Vec<String>> {
     let reached = |from: &String| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -189,6 +179,8 @@ fn a_circle_of_files_is_found() {
     let down =
         ("crates/binding/src/b.rs", "//! [`crate::a`]\n#[cfg(test)]\nmod tests { use crate::a::A; }\n");
     check(files_use_each_other_in_one_direction, &[root, a, down], &[]);
+    let beside = ("crates/binding/src/b.rs", "use super::{c::C, d};\n");
+    check(files_use_each_other_in_one_direction, &[root, a, beside], &[]);
     for up in ["use super::a;\n", "use std::io::{self};\nfn g() { let x = super::a::f(); }\n"] {
         let up = ("crates/binding/src/b.rs", up);
         check(
@@ -200,16 +192,9 @@ fn a_circle_of_files_is_found() {
 }
 
 #[test]
-fn a_circle_of_a_folder_and_its_files_is_found_where_each_file_counts() {
-    let files = |name: &str| {
-        let parent = (format!("crates/{name}/src/a/mod.rs"), "mod b;\nuse b::B;\npub struct A;\n");
-        [parent, (format!("crates/{name}/src/a/b.rs"), "use super::A;\npub struct B(A);\n")]
-    };
-    for (name, expected) in
-        [("binding", &["crates/binding/src:1: a circle of files: a, a::b"][..]), ("cli", &[])]
-    {
-        let files = files(name);
-        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        check(files_use_each_other_in_one_direction, &files, expected);
-    }
+fn a_circle_of_a_folder_and_its_files_is_found() {
+    let parent = ("crates/sim/src/a/mod.rs", "mod b;\nuse b::B;\npub struct A;\n");
+    let part = ("crates/sim/src/a/b.rs", "use super::A;\npub struct B(A);\n");
+    let found = ["crates/sim/src:1: a circle of files: a, a::b"];
+    check(files_use_each_other_in_one_direction, &[parent, part], &found);
 }

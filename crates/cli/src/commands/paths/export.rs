@@ -1,6 +1,6 @@
 //! `corewise paths export`: a recording as a profile for another tool.
 
-use super::how_to_get_build_id;
+use super::build_id::how_to_get_build_id;
 use super::store;
 use crate::outputs::OutputFile;
 use crate::whole_file;

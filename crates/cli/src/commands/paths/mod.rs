@@ -2,10 +2,10 @@
 
 use crate::session::exited;
 use anyhow::Result;
-use corewise_code::elf::ElfFile;
 use std::process::ExitStatus;
 
 mod accuracy;
+mod build_id;
 mod export;
 mod file;
 mod merge;
@@ -14,19 +14,10 @@ mod report;
 mod store;
 mod truth;
 
+pub use build_id::how_to_get_build_id;
 pub use export::{ModuleCounts, without_other_builds};
 pub use file::read_recording;
 pub use store::{Limits, Store, read_all};
-
-/// Returns how a program gets the build id that it lacks.
-pub fn how_to_get_build_id(elf: &ElfFile) -> &'static str {
-    // Go's own linker takes no options for that of C.
-    if elf.has_section(".go.buildinfo") {
-        "build it with -ldflags=-B=gobuildid"
-    } else {
-        "link it with -Wl,--build-id"
-    }
-}
 
 /// Record which way branches go, and make profiles for people and compilers.
 #[derive(Debug, clap::Args)]

@@ -5,8 +5,8 @@
 //! Each file is written whole or not at all, so the end of a recorder loses its current period and no more.
 //! Old files are removed, then the oldest ones until the rest fits the size limit.
 
+use super::build_id::how_to_get_build_id;
 use super::file;
-use super::how_to_get_build_id;
 use crate::whole_file;
 use anyhow::{Context, Result, bail};
 use corewise_code::elf::ElfFile;

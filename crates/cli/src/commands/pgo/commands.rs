@@ -2,6 +2,7 @@
 
 use super::compiler::{Compiler, LINKER};
 use super::request::Request;
+use super::shell::quoted;
 use super::tools::{Bolt, Tools};
 use anyhow::{Result, bail};
 use corewise_paths::export::llvm_profgen;
@@ -181,16 +182,6 @@ pub fn check(dir: &Path) -> Result<()> {
         bail!("{dir} has characters that compilers' flags cannot contain: name another folder with --dir");
     }
     Ok(())
-}
-
-/// Quotes a word for the shell.
-pub fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ use corewise_render::terminal::progress::StatusLine;
 use corewise_render::terminal::{self, Name};
 use corewise_sys::signals;
 use measure::{Gain, Times, fastest, rounds};
-use place::Place;
+use place::{BASELINE, Place};
 use request::Request;
 use serde::Serialize;
 use shell::Shell;
@@ -49,7 +49,6 @@ use std::path::{Path, PathBuf, absolute};
 use std::time::{Duration, Instant};
 use tools::Tools;
 
-const BASELINE: &str = "baseline";
 const SAMPLE: &str = "sample";
 const BOLT: &str = "bolt";
 
@@ -117,7 +116,7 @@ struct Optimise {
     #[arg(value_parser = clap::value_parser!(u32).range(BLOCKS_MIN as i64..=1000))]
     runs: u32,
     /// Continue after this time with the profile as it is, even if it is not good enough yet
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = record::duration)]
     record_max: Duration,
     /// Where variants, recordings, profiles and the output of builds are kept
     #[arg(long, value_name = "DIR", default_value = "corewise-pgo")]
@@ -564,8 +563,4 @@ fn describe(outcome: &Outcome) -> String {
         line(format!("to build it again like this: {}", Name(build)));
     }
     text
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    corewise_core::time::parse_duration(text).map_err(|error| error.to_string())
 }

@@ -8,10 +8,12 @@
 //! The file from before is renamed, aside and back, and never copied: a full disk cannot take it. So the
 //! folder of the variants must be on its file system.
 
-use super::BASELINE;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// The variant without a profile.
+pub const BASELINE: &str = "baseline";
 
 /// The name of the earlier file while its place is taken.
 const ASIDE: &str = "aside";

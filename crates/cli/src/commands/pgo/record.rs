@@ -60,14 +60,14 @@ pub struct Record {
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = period)]
     period: Duration,
     /// Remove older recordings
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = super::duration)]
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
     age: Duration,
     /// Remove the oldest recordings while the store exceeds this many MiB
     #[arg(long, value_name = "MIB", default_value = "256")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     size: u32,
     /// End after this time
-    #[arg(long, value_name = "TIME", value_parser = super::duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
 }
 
@@ -268,8 +268,13 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads a time with its unit.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    corewise_core::time::parse_duration(text).map_err(|error| error.to_string())
+}
+
 fn period(text: &str) -> Result<Duration, String> {
-    let period = super::duration(text)?;
+    let period = duration(text)?;
     if period < PERIOD_MIN {
         return Err(format!("`{text}` is too short: windows are written once a second at most"));
     }

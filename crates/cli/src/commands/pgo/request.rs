@@ -6,7 +6,7 @@
 //! functions are rearranged, which is most of the gain and the least risk. Limits: a skipped function may be
 //! the hottest; the measurement shows whether the rest still gains.
 
-use super::commands::quoted;
+use super::shell::quoted;
 use std::path::Path;
 
 /// Everything that usually gains.

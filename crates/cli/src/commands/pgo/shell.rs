@@ -123,3 +123,13 @@ impl Shell {
         }
     }
 }
+
+/// Quotes a word for the shell.
+pub fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

@@ -32,9 +32,6 @@ mod display;
 mod once;
 mod replayed;
 
-/// The columns of one screen as text where no terminal tells them.
-const COLUMNS: u16 = 120;
-
 /// Show who runs where, and why, live.
 ///
 /// Draws the PEs as what they share, with the programs and threads that run on them: what they use, how

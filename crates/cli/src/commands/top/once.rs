@@ -1,6 +1,5 @@
 //! One screen as text, for scripts.
 
-use super::COLUMNS;
 use super::beside::Beside;
 use corewise_core::engine::Engine;
 use corewise_core::observe::Input;
@@ -13,6 +12,9 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
+
+/// The columns of one screen as text where no terminal tells them.
+const COLUMNS: u16 = 120;
 
 /// What sees each round of the loop.
 type See = dyn FnMut(&Input, &[Action], &Engine);
