@@ -1,71 +1,149 @@
 //! Events between two observations.
 
-use crate::{ALLOWED_WITHIN, LiveWorld, Parts, own_mask, working};
+use crate::changing::Changing;
+use crate::reading::{Reading, own_mask};
+use crate::treatments::Treated;
+use crate::wakes::{Name, Wakes};
+use crate::working::{self, Working};
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::{Event, EventKind, Hints};
+use corewise_core::observe::{Event, EventKind, Hints, ThreadReading};
 use corewise_discovery::{News, ThreadFacts};
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-impl LiveWorld {
-    /// Records the events that were subscribed to.
-    pub(super) fn note_events(&mut self, news: News, hints: Vec<(u32, u32, Hints)>) {
+/// The interval at which the allowed PEs are read, as the kernel does not report changes of masks and
+/// cpusets.
+const ALLOWED_WITHIN: Duration = Duration::from_millis(100);
+
+/// What was subscribed to, and what has happened.
+#[derive(Default)]
+pub struct Events {
+    /// The subscribed kinds.
+    kinds: Vec<EventKind>,
+    /// What has happened, and was not reported yet.
+    pending: Vec<Event>,
+    working: Working,
+    /// When the allowed PEs were last read between two observations.
+    allowed_read: Option<Instant>,
+    /// How long events are left alone after some were taken in, and when that was.
+    rest: Duration,
+    taken_in: Option<Instant>,
+}
+
+impl Events {
+    /// Reports these kinds from now on.
+    pub fn subscribe(&mut self, kinds: &[EventKind]) {
+        self.kinds = kinds.to_vec();
+    }
+
+    /// Returns whether this kind was subscribed to.
+    pub fn has(&self, kind: EventKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    /// Leaves events alone for so long after some were taken in, from now on.
+    pub fn rest(&mut self, between: Duration) {
+        self.rest = between;
+    }
+
+    /// Returns how long they are still to be left alone.
+    pub fn rests_for(&self) -> Duration {
+        self.taken_in.map_or(Duration::ZERO, |at| self.rest.saturating_sub(at.elapsed()))
+    }
+
+    /// They are taken in now.
+    pub fn begin(&mut self) {
+        self.taken_in = Some(Instant::now());
+    }
+
+    /// Reports what has happened since the last time.
+    pub fn take(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Everything was observed: drops what that includes.
+    pub fn drop_observed(&mut self, threads: &[ThreadReading]) {
+        let ended = threads.iter().filter(|reading| reading.ended).map(|reading| reading.thread);
+        let ended: HashSet<ThreadId> = ended.collect();
+        // How processes are treated is part of the observation.
+        self.pending.retain(|event| !event.is_outdated(&ended) && event.kind() != EventKind::Treated);
+    }
+
+    /// Notes that a process is treated in another way, if it is.
+    pub fn note_treatment(&mut self, pid: u32, treated: &mut Treated) {
+        if self.has(EventKind::Treated) {
+            self.pending.extend(treated.news(pid));
+        }
+    }
+
+    /// Notes what was subscribed to of what has happened.
+    pub fn note(
+        &mut self,
+        (news, hints): (News, Vec<(u32, u32, Hints)>),
+        reading: &mut Reading,
+        changing: &mut Changing,
+        treated: &mut Treated,
+    ) {
         if self.kinds.is_empty() {
             return;
         }
-        let wanted = |kind| self.kinds.contains(&kind);
-        if wanted(EventKind::ThreadStarted) {
-            let facts = news.appeared.iter().filter_map(|new| self.parts.discovery.facts(new.tid));
+        if self.has(EventKind::ThreadStarted) {
+            let facts = news.appeared.iter().filter_map(|new| reading.discovery.facts(new.tid));
             for facts in facts.collect::<Vec<_>>() {
-                self.note_treatment(facts.pid);
-                let reading = self.reading(facts);
-                self.events.push(Event::ThreadStarted(Box::new(reading)));
+                self.note_treatment(facts.pid, treated);
+                let reading = reading.thread(facts, changing);
+                self.pending.push(Event::ThreadStarted(Box::new(reading)));
             }
         }
         let mut events = Vec::new();
-        if self.hears_of_allowed() && self.allowed_read.is_none_or(|at| at.elapsed() >= ALLOWED_WITHIN) {
-            // Who subscribes learns first which PEs there are, not only with the first observation.
-            let is_first = self.allowed_read.replace(Instant::now()).is_none();
-            // If it cannot be read now, the next observation reports the error.
-            if let Ok(allowed) = own_mask()
-                && (is_first || allowed != *self.baseline)
-            {
-                events.push(Event::AllowedChanged(allowed.clone()));
-                self.baseline = Arc::new(allowed);
-            }
-        }
-        let wanted = |kind| self.kinds.contains(&kind);
-        if wanted(EventKind::ThreadRenamed) {
+        events.extend(self.look_at_allowed(reading));
+        let facts = |tid| reading.discovery.facts(tid);
+        if self.has(EventKind::ThreadRenamed) {
             let renamed = |(thread, name)| Event::ThreadRenamed { thread, name };
             events.extend(news.renamed.into_iter().map(renamed));
         }
-        if wanted(EventKind::ThreadEnded) {
+        if self.has(EventKind::ThreadEnded) {
             events.extend(news.ended.into_iter().map(Event::ThreadEnded));
         }
-        if wanted(EventKind::TlpChanged) {
+        if self.has(EventKind::TlpChanged) {
             let facts = |tid| {
-                let ThreadFacts { pid, app, runnable, .. } = self.parts.discovery.facts(tid)?;
+                let ThreadFacts { pid, app, runnable, .. } = facts(tid)?;
                 Some(working::Facts { pid, app, runnable })
             };
             let changed = self.working.take(news.runnable, &hints, facts);
             events.extend(changed.into_iter().map(Event::TlpChanged));
         }
-        if wanted(EventKind::Hint) {
+        if self.has(EventKind::Hint) {
             events.extend(hints.into_iter().filter_map(|(pid, tid, hints)| {
-                let facts = self.parts.discovery.facts(tid).filter(|facts| facts.pid == pid)?;
+                let facts = facts(tid).filter(|facts| facts.pid == pid)?;
                 Some(Event::Hint { thread: ThreadId { tid, generation: facts.generation }, hints })
             }));
         }
-        if wanted(EventKind::Process) {
-            let Parts { processes, actuators, .. } = &mut self.parts;
-            let readings: Vec<_> = processes.iter_mut().flat_map(|all| all.read(actuators)).collect();
-            readings.iter().for_each(|reading| self.note_treatment(reading.leader.tid));
+        if self.has(EventKind::Process) {
+            let readings = changing.read_processes();
+            readings.iter().for_each(|reading| self.note_treatment(reading.leader.tid, treated));
             events.extend(readings.into_iter().map(Event::Process));
         }
-        self.events.extend(events);
+        self.pending.extend(events);
     }
 
-    pub(super) fn hears_of_allowed(&self) -> bool {
-        self.kinds.contains(&EventKind::AllowedChanged)
+    /// Reads from time to time which PEs are allowed, and returns an event if these are others.
+    fn look_at_allowed(&mut self, reading: &mut Reading) -> Option<Event> {
+        let is_due = self.allowed_read.is_none_or(|at| at.elapsed() >= ALLOWED_WITHIN);
+        if !self.has(EventKind::AllowedChanged) || !is_due {
+            return None;
+        }
+        // Who subscribes learns first which PEs there are, not only with the first observation.
+        let is_first = self.allowed_read.replace(Instant::now()).is_none();
+        // If it cannot be read now, the next observation reports the error.
+        let allowed = own_mask().ok().filter(|allowed| is_first || *allowed != *reading.baseline)?;
+        reading.baseline = Arc::new(allowed.clone());
+        Some(Event::AllowedChanged(allowed))
+    }
+
+    /// Enters what wakes it.
+    pub fn enter(&self, wakes: &mut Wakes<'_>) {
+        wakes.due(Name::Allowed, self.has(EventKind::AllowedChanged).then_some(ALLOWED_WITHIN));
     }
 }

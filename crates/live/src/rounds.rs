@@ -1,7 +1,7 @@
 //! Durations of rounds in bounded memory: of very many, every second one is kept, then every fourth, and so
 //! on; the longest is always kept.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum number that is kept.
 const KEPT_MAX: usize = 4096;
@@ -14,17 +14,31 @@ pub struct Rounds {
     /// One in this many rounds is kept.
     stride: u64,
     seen: u64,
+    /// The start of the present round.
+    began: Option<Instant>,
 }
 
 impl Default for Rounds {
     fn default() -> Self {
-        Self { kept: Vec::new(), longest: None, stride: 1, seen: 0 }
+        Self { kept: Vec::new(), longest: None, stride: 1, seen: 0, began: None }
     }
 }
 
 impl Rounds {
+    /// A round begins.
+    pub fn begin(&mut self) {
+        self.began = Some(Instant::now());
+    }
+
+    /// The present round ends, if one has begun.
+    pub fn end(&mut self) {
+        if let Some(began) = self.began.take() {
+            self.add(began.elapsed());
+        }
+    }
+
     /// Adds a round.
-    pub fn add(&mut self, round: Duration) {
+    fn add(&mut self, round: Duration) {
         self.longest = self.longest.max(Some(round));
         if self.seen.is_multiple_of(self.stride) {
             self.kept.push(round);

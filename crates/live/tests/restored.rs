@@ -124,11 +124,11 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
     world.subscribe(&[EventKind::Process, EventKind::Treated]);
     let may = Rc::new(Cell::new(false));
     world.set_treatments(Box::new(May(Rc::clone(&may))));
-    wait(&mut world, |world| world.follows(pid));
+    wait(&mut world, |world| world.trees().follows(pid));
     world.wait_until(world.now() + Duration::from_millis(10)).unwrap();
     assert!(world.observe().unwrap().processes.is_empty(), "its waits may not be changed");
     may.set(true);
-    world.reconsider(&[pid]);
+    world.trees().reconsider(&[pid]);
     let leader = |world: &mut LiveWorld| {
         let processes = world.observe().unwrap().processes;
         let known = processes.iter().find(|process| process.waits.contains(IdleWait::Adaptable));
@@ -158,7 +158,7 @@ fn what_was_changed_before_the_sources_are_replaced_is_known_and_restored_after_
     assert_eq!(spin_count(pid), own);
     apply(&mut world, Change::Set(Setting::SpinCount(45)));
     may.set(false);
-    world.reconsider(&[pid]);
+    world.trees().reconsider(&[pid]);
     let Wake::Events(batch) = world.wait_until(world.now() + Duration::from_secs(60)).unwrap() else {
         panic!("that it is treated in another way is an event")
     };
