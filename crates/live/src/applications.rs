@@ -1,5 +1,5 @@
-//! The applications of a run: those that the user named, the programs that they have executed, and which program
-//! each process runs.
+//! The applications of a run: those that the user named, the programs that they have executed, and which
+//! program each process runs.
 
 use crate::application::Application;
 use crate::programs::Programs;

@@ -1,5 +1,5 @@
-//! What is watched and changed: the threads that come and go, the processes and applications that they form, and
-//! how these are treated. Treatments and onlookers decide which processes are followed and read.
+//! What is watched and changed: the threads that come and go, the processes and applications that they
+//! form, and how these are treated. Treatments and onlookers decide which processes are followed and read.
 
 use crate::applications::Applications;
 use crate::changing::Changing;

@@ -1,7 +1,7 @@
 //! The real machine as a World: observes the threads of applications and changes them with actuators.
 //!
-//! [`LiveWorld`] is composed of parts, each with its own state and file. What concerns several of them, in which
-//! order, stands here: the start, a look at what is new, an observation, the sleep between them.
+//! [`LiveWorld`] is composed of parts, each with its own state and file. What concerns several of them, in
+//! which order, stands here: the start, a look at what is new, an observation, the sleep between them.
 
 mod application;
 mod applications;

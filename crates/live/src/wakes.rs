@@ -1,10 +1,11 @@
 //! The one place where the world sleeps: until something happens, or something of its own is due.
 //!
-//! Problem: many parts of the world have something to do by the clock, or a descriptor that shows when something
-//! has happened. Approach: before each sleep every part enters, under its [`Name`], what is to wake it. The world
-//! sleeps until the earliest of these, and learns by name which descriptors are readable. While events are left
-//! alone (`rest`), whatever only watches programs has time until the rest is over; who asked for the run, and who
-//! looks on, does not wait. Source: ours. Limits: an entry holds for one sleep.
+//! Problem: many parts of the world have something to do by the clock, or a descriptor that shows when
+//! something has happened. Approach: before each sleep every part enters, under its [`Name`], what is to
+//! wake it. The world sleeps until the earliest of these, and learns by name which descriptors are
+//! readable. While events are left alone (`rest`), whatever only watches programs has time until the rest
+//! is over; who asked for the run, and who looks on, does not wait. Source: ours. Limits: an entry holds
+//! for one sleep.
 
 use crate::error::LiveError;
 use corewise_binding::heartbeat;

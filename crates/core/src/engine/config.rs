@@ -1,4 +1,4 @@
-//! What users choose of the engine, and what is fixed.
+//! The parameters of an engine.
 
 use crate::classify::FPU_THRESHOLD;
 use crate::policy::Claims;
@@ -6,13 +6,6 @@ use crate::time::nanoseconds;
 use crate::waits::Mitigations;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// How long the engine leaves a thread alone after the system refused to bind it.
-pub const RETRY_AFTER: Duration = Duration::from_secs(30);
-
-/// The maximum number of binds and settings per allowed PE that follow from one observation or one batch of
-/// events; it bounds the work of a step. *Ours*: enough for four threads a PE to be placed at once.
-pub const BINDS_PER_PE_MAX: usize = 4;
 
 /// The engine's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -12,18 +12,35 @@
 //! those that start programs, as every program that they start would inherit the mask.
 
 use super::intake::Intake;
-use super::treatments::pes_of;
+use crate::cpuset::CpuSet;
 use crate::plan::{Assignment, Placement};
+use crate::policy::Subject;
 
 /// Returns whether any thread is confined.
-pub(super) fn is_any(known: &Intake) -> bool {
-    known.subjects.iter().any(|subject| pes_of(subject).is_some())
+pub fn is_any(known: &Intake) -> bool {
+    known.subjects().iter().any(|subject| of(subject).is_some())
+}
+
+/// Returns the PEs that a thread must not leave, if a rule says so.
+pub fn of(subject: &Subject) -> Option<&CpuSet> {
+    let _ = subject.treatment.as_ref()?.pes.as_ref()?;
+    let is_possible = subject.placeable && !subject.view.permitted.is_empty();
+    is_possible.then_some(&*subject.view.permitted)
+}
+
+/// Shows policies where threads are bound in this placement, but for those that are only confined.
+pub fn hide(known: &mut Intake, placement: &Placement) {
+    for subject in &mut known.threads.subjects {
+        let assignment = placement.bound.get(&subject.view.thread);
+        let is_confinement = |assignment: &&Assignment| Some(&assignment.pes) == of(subject);
+        subject.assignment = assignment.filter(|of| !is_confinement(of)).cloned();
+    }
 }
 
 /// Binds the confined threads that are not bound to the PEs that they must not leave.
-pub(super) fn add_assignments(wanted: &mut Placement, known: &Intake) {
-    for subject in &known.subjects {
-        let Some(pes) = pes_of(subject) else { continue };
+pub fn add_assignments(wanted: &mut Placement, known: &Intake) {
+    for subject in known.subjects() {
+        let Some(pes) = of(subject) else { continue };
         let assignment = || Assignment {
             pes: pes.clone(),
             reason: format!("a rule names the PEs that it may use: {pes}").into(),

@@ -46,8 +46,8 @@ impl Gangs {
         let wants = |thread: &&ThreadId| known.subject(**thread).is_some_and(|subject| subject.runnable);
         for (why, gang) in self.0.values() {
             let threads: Vec<ThreadId> = gang.iter().filter(wants).copied().collect();
-            let fill_all = threads.len() >= known.allowed.len();
-            if threads.len() > 1 && !known.allowed.is_empty() && (*why == Why::Turns || fill_all) {
+            let fill_all = threads.len() >= known.allowed().len();
+            if threads.len() > 1 && !known.allowed().is_empty() && (*why == Why::Turns || fill_all) {
                 assign_gang(&threads, *why, wanted, present, known);
             }
         }
@@ -55,8 +55,8 @@ impl Gangs {
 }
 
 fn assign_gang(threads: &[ThreadId], why: Why, wanted: &mut Placement, present: &Placement, known: &Intake) {
-    let most = threads.len().div_ceil(known.allowed.len());
-    let mut load: BTreeMap<PeId, usize> = known.allowed.iter().map(|pe| (pe, 0)).collect();
+    let most = threads.len().div_ceil(known.allowed().len());
+    let mut load: BTreeMap<PeId, usize> = known.allowed().iter().map(|pe| (pe, 0)).collect();
     let (mut assignments, mut unassigned) = (Vec::new(), Vec::new());
     for &thread in threads {
         let of_policy = wanted.bound.get(&thread);
@@ -84,7 +84,7 @@ fn assign_gang(threads: &[ThreadId], why: Why, wanted: &mut Placement, present: 
     };
     let of = threads.len();
     let reason: Arc<str> =
-        format!("{because}: its {of} threads that want a PE are spread over {}", known.allowed).into();
+        format!("{because}: its {of} threads that want a PE are spread over {}", known.allowed()).into();
     for (thread, pe) in assignments {
         let anew = || Assignment { pes: CpuSet::single(pe), reason: reason.clone() };
         wanted.bound.entry(thread).or_insert_with(anew);

@@ -4,182 +4,111 @@
 //! the change. Consequences for other threads (if an application has one runnable thread, its others rest)
 //! are computed only when a policy asks ([`Intake::settle_runnable`]).
 
+use super::applications::Applications;
 use super::config::EngineConfig;
-use super::treatments::{InForce, Shown, pes_of};
-use super::windows::{ApplicationWindow, ThreadWindow};
-use crate::classify::FpuClass;
+use super::threads::Threads;
+use super::treatments::InForce;
 use crate::cpuset::CpuSet;
-use crate::ids::{AppId, ThreadId};
+use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::observe::{
-    ApplicationReading, Hints, Observation, Program, RunnableThreads, Standing, ThreadReading,
+    ApplicationReading, Hints, Observation, RunnableThreads, Standing, ThreadReading, Treatment,
 };
-use crate::plan::{Assignment, Change, Outcome, OutcomeKind, Placement};
+use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::policy::{Cause, Claims, Scene, Subject};
 use crate::time::Time;
 use crate::topology::Topology;
-use crate::view::{ApplicationView, ThreadView};
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Why a change of waits is given back that a rule permits no more.
+const NOT_PERMITTED: &str = "its rule no longer permits that";
 
 /// The state of all threads and applications.
 #[derive(Debug, Default)]
-pub(super) struct Intake {
+pub struct Intake {
     /// The time of the last observation or event.
     pub now: Time,
-    /// The PEs that may be used.
-    pub allowed: CpuSet,
-    /// The PEs that others use or have reserved.
-    reserved: CpuSet,
-    taken: CpuSet,
+    /// The times of the last observation, and of the one before it.
+    observed: Time,
+    before: Time,
+    pes: Pes,
     /// How processes are treated.
     pub treatments: InForce,
-    /// Every living thread, in the order of the last observation.
-    pub subjects: Vec<Subject>,
-    /// For each subject, what it shows of itself.
-    pub shown: Vec<Shown>,
-    /// Every application.
-    pub applications: BTreeMap<AppId, ApplicationView>,
-    threads: FxHashMap<ThreadId, Thread>,
-    application_windows: BTreeMap<AppId, ApplicationWindow>,
-    /// The runnable threads of each application, where the world reports every change.
-    runnable: BTreeMap<AppId, RunnableThreads>,
-    /// For each subject, whether it wanted a PE for half of the last window.
-    wanted_recently: Vec<bool>,
-    /// The last class of the threads that ended in the last step.
-    ended: FxHashMap<ThreadId, FpuClass>,
-    /// The time of the observation before the last.
-    before: Time,
-    /// The time of the last observation.
-    observed: Time,
+    /// The threads.
+    pub threads: Threads,
+    /// The applications.
+    pub applications: Applications,
 }
 
+/// Which PEs there are for threads.
 #[derive(Debug, Default)]
-struct Thread {
-    /// Boxed so that lookups of `index` do not have to skip over all windows.
-    window: Box<ThreadWindow>,
-    /// Its index among the subjects, until its end is reported.
-    index: Option<usize>,
+struct Pes {
+    /// Those that may be used.
+    allowed: CpuSet,
+    /// Those that others have reserved.
+    reserved: CpuSet,
+    /// Those that other runs of corewise use.
+    taken: CpuSet,
 }
 
 impl Intake {
     /// Starts a new observation.
     pub fn begin(&mut self, observation: &Observation, machine: &Topology) {
-        let (now, threads) = (observation.at, observation.threads.len());
-        (self.before, self.observed, self.now) = (self.observed, now, now);
-        (self.reserved, self.taken) = (observation.reserved.clone(), observation.taken.clone());
+        (self.before, self.observed, self.now) = (self.observed, observation.at, observation.at);
+        (self.pes.reserved, self.pes.taken) = (observation.reserved.clone(), observation.taken.clone());
         self.take_allowed(&observation.allowed, machine);
         self.treatments.replace(&observation.treatments);
-        self.ended.clear();
-        self.subjects.clear();
-        self.shown.clear();
-        self.wanted_recently.clear();
-        self.subjects.reserve(threads);
-        self.threads.reserve(threads.saturating_sub(self.threads.len()));
+        self.threads.begin(observation.threads.len());
     }
 
     /// Takes in the PEs that are allowed from now on.
     pub fn take_allowed(&mut self, allowed: &CpuSet, machine: &Topology) {
         // The machine model does not cover PEs that came online after it was made.
-        let allowed = allowed.intersection(&machine.pes).difference(&self.reserved);
+        let allowed = allowed.intersection(&machine.pes).difference(&self.pes.reserved);
         // Avoid the PEs of other runs: independent runs of one policy would choose the same PEs first.
-        let untaken = allowed.difference(&self.taken);
-        self.allowed = if untaken.is_empty() { allowed } else { untaken };
+        let untaken = allowed.difference(&self.pes.taken);
+        self.pes.allowed = if untaken.is_empty() { allowed } else { untaken };
     }
 
-    /// Takes in which programs processes run now: what they ran before says nothing of these.
-    pub fn take_programs(&mut self, programs: &[Program]) {
-        for leader in programs.iter().map(|program| program.leader) {
-            self.threads.get_mut(&leader).into_iter().for_each(|thread| thread.window.begin_anew());
-        }
+    /// Returns the PEs that may be used.
+    pub fn allowed(&self) -> &CpuSet {
+        &self.pes.allowed
     }
 
-    /// Takes in the reading of a living thread. Whether the thread may be bound is decided elsewhere.
+    /// Takes in the reading of a living thread.
     pub fn take_thread(&mut self, reading: &ThreadReading, config: &EngineConfig) -> &mut Subject {
-        let index = self.subjects.len();
-        let thread = self.threads.entry(reading.thread).or_default();
-        thread.index = Some(index);
-        let window = &mut thread.window;
-        if let Some(counters) = &reading.counters {
-            window.take_counters(counters, config.fpu_threshold, self.now, config.window);
-        }
         let before = if self.now == self.observed { self.before } else { self.observed };
-        let demand = window.take_demand(reading, before, self.now, config.window);
-        self.wanted_recently.push(demand.runnable);
-        self.subjects.push(Subject {
-            view: ThreadView {
-                thread: reading.thread,
-                app: reading.app,
-                runnable_share: demand.share,
-                last_pe: reading.last_pe,
-                standing: reading.standing,
-                permitted: reading.permitted.clone(),
-                usage: window.usage(),
-            },
-            name: reading.name.clone(),
-            runnable: demand.runnable,
-            hints: reading.hints,
-            treatment: None,
-            fpu_class: window.class(),
-            placeable: false,
-            resident: false,
-            assignment: None,
-        });
-        self.shown.push(Shown::of(reading));
-        self.settle(index);
-        &mut self.subjects[index]
+        self.threads.take(reading, (before, self.now), &mut self.treatments, config)
     }
 
-    /// Classifies an ended thread by its last reading, for reports, and forgets the thread.
+    /// Takes in the last reading of a thread that has ended.
     pub fn take_end(&mut self, reading: &ThreadReading, config: &EngineConfig) {
-        let mut window = self.threads.remove(&reading.thread).unwrap_or_default().window;
-        if let Some(counters) = &reading.counters {
-            window.take_counters(counters, config.fpu_threshold, self.now, config.window);
-        }
-        self.ended.insert(reading.thread, window.class());
+        self.threads.take_end(reading, self.now, config);
     }
 
-    /// Takes in the readings of all applications. An application without a reading is forgotten.
+    /// Takes in the readings of all applications.
     pub fn take_applications(&mut self, readings: &[ApplicationReading], config: &EngineConfig) {
-        let mut windows = std::mem::take(&mut self.application_windows);
-        self.applications.clear();
-        for reading in readings {
-            let mut window = windows.remove(&reading.app).unwrap_or_default();
-            let mut view = window.take(reading, self.before, self.now, config.window);
-            if let Some(runnable) = self.runnable.get(&reading.app) {
-                (view.runnable, view.only) = (Some(runnable.count), runnable.only);
-            }
-            self.applications.insert(reading.app, view);
-            self.application_windows.insert(reading.app, window);
-        }
-        self.runnable.retain(|app, _| self.applications.contains_key(app));
+        self.applications.take(readings, (self.before, self.now), config);
     }
 
-    /// Takes in a changed number of runnable threads of an application. One that is not known yet is judged
-    /// by that until the next observation.
+    /// Takes in a changed number of runnable threads of an application.
     pub fn take_runnable(&mut self, mut runnable: RunnableThreads) {
         runnable.only = runnable.only.filter(|&thread| self.subject(thread).is_some());
         // It may have executed a program since the last observation, and belong to another application now.
-        if let Some(subject) = runnable.only.and_then(|thread| self.subject_mut(thread)) {
+        if let Some(subject) = runnable.only.and_then(|thread| self.threads.subject_mut(thread)) {
             subject.view.app = runnable.app;
         }
-        let view = self.applications.entry(runnable.app).or_insert_with(|| ApplicationView {
-            tlp_mean: f64::from(runnable.count),
-            sequential_fraction: None,
-            exact: false,
-            runnable: None,
-            only: None,
-        });
-        (view.runnable, view.only) = (Some(runnable.count), runnable.only);
-        self.runnable.insert(runnable.app, runnable);
+        self.applications.take_runnable(runnable);
     }
 
     /// Takes in hints of a runtime library about a thread.
     pub fn take_hints(&mut self, thread: ThreadId, hints: Hints) {
-        if let Some(index) = self.index(thread) {
-            self.subjects[index].hints = hints;
-        }
+        self.threads.subject_mut(thread).into_iter().for_each(|subject| subject.hints = hints);
+    }
+
+    /// Renames a thread.
+    pub fn rename(&mut self, thread: ThreadId, name: &Arc<str>) {
+        self.threads.subject_mut(thread).into_iter().for_each(|subject| subject.name = name.clone());
     }
 
     /// Updates a thread's standing from the outcome of an action.
@@ -191,65 +120,28 @@ impl Intake {
             (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
             (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,
         };
-        if let Some(index) = self.index(outcome.thread) {
-            self.shown[index].standing = standing;
-            self.settle(index);
-        }
+        self.threads.show(outcome.thread, standing, &mut self.treatments);
     }
 
-    /// Renames a thread.
-    pub fn rename(&mut self, thread: ThreadId, name: &Arc<str>) {
-        if let Some(index) = self.index(thread) {
-            self.subjects[index].name = name.clone();
-        }
-    }
-
-    /// Removes a thread that has ended; its last reading is still to come.
-    pub fn remove(&mut self, thread: ThreadId) {
-        let Some(index) = self.threads.get_mut(&thread).and_then(|thread| thread.index.take()) else {
-            return;
-        };
-        self.subjects.swap_remove(index);
-        self.shown.swap_remove(index);
-        self.wanted_recently.swap_remove(index);
-        if let Some(moved) = self.subjects.get(index).and_then(|s| self.threads.get_mut(&s.view.thread)) {
-            moved.index = Some(index);
-        }
+    /// A process is treated in another way from now on. Returns its threads.
+    pub fn treat(&mut self, pid: u32, treatment: Option<&Arc<Treatment>>) -> Vec<ThreadId> {
+        self.threads.treat(pid, treatment, &mut self.treatments)
     }
 
     /// Updates which threads are runnable. In an application with at most one runnable thread this is known
     /// for the present instant, for all of its threads; otherwise it follows from the last window.
     pub fn settle_runnable(&mut self) {
-        if self.runnable.is_empty() {
+        let runnable = &self.applications.runnable;
+        if runnable.is_empty() {
             return;
         }
-        for (subject, &wanted_recently) in self.subjects.iter_mut().zip(&self.wanted_recently) {
-            subject.runnable = match self.runnable.get(&subject.view.app) {
+        for (subject, wanted_recently) in self.threads.with_demand() {
+            subject.runnable = match runnable.get(&subject.view.app) {
                 Some(RunnableThreads { count: 0, .. }) => false,
                 Some(RunnableThreads { only: Some(only), .. }) => *only == subject.view.thread,
                 Some(_) | None => wanted_recently,
             };
         }
-    }
-
-    /// Updates where each thread is bound.
-    pub fn settle_assignments(&mut self, present: &Placement) {
-        for subject in &mut self.subjects {
-            let assignment = present.bound.get(&subject.view.thread);
-            let is_confinement = |of: &&Assignment| Some(&of.pes) == pes_of(subject);
-            subject.assignment = assignment.filter(|of| !is_confinement(of)).cloned();
-        }
-    }
-
-    /// Returns whether any thread of an application is known to be runnable at this instant.
-    pub fn works(&self, app: AppId) -> bool {
-        self.runnable.get(&app).is_some_and(|runnable| runnable.count > 0)
-    }
-
-    /// Returns the threads that wanted a PE during the last window but rest at this instant.
-    pub fn resting(&self) -> impl Iterator<Item = &Subject> {
-        let subjects = self.subjects.iter().zip(&self.wanted_recently);
-        subjects.filter(|(s, wanted_recently)| **wanted_recently && !s.runnable).map(|(subject, _)| subject)
     }
 
     /// Returns the policy's view of the state.
@@ -258,10 +150,10 @@ impl Intake {
             now: self.now,
             cause,
             machine,
-            allowed: &self.allowed,
+            allowed: self.allowed(),
             claims,
-            threads: &self.subjects,
-            applications: &self.applications,
+            threads: self.subjects(),
+            applications: &self.applications.views,
         }
     }
 
@@ -271,37 +163,38 @@ impl Intake {
         treatment.is_none_or(|treatment| treatment.guard)
     }
 
+    /// Returns every living thread, in the order of the last observation.
+    pub fn subjects(&self) -> &[Subject] {
+        &self.threads.subjects
+    }
+
     /// Returns a living thread.
     pub fn subject(&self, thread: ThreadId) -> Option<&Subject> {
-        self.index(thread).map(|index| &self.subjects[index])
+        self.threads.subject(thread)
     }
 
-    /// Returns a living thread for modification.
-    pub fn subject_mut(&mut self, thread: ThreadId) -> Option<&mut Subject> {
-        self.index(thread).map(|index| &mut self.subjects[index])
+    /// Gives the reason of the treatments to those actions that give back what is not permitted any more.
+    pub fn explain(&self, actions: &mut [Action]) {
+        for action in actions {
+            if let Some(why) = self.why_not_permitted(action) {
+                action.reason = why;
+            }
+        }
     }
 
-    fn index(&self, thread: ThreadId) -> Option<usize> {
-        self.threads.get(&thread).and_then(|thread| thread.index)
+    /// Returns why an action gives back something, if it is because a treatment does not permit it.
+    pub fn why_not_permitted(&self, action: &Action) -> Option<Arc<str>> {
+        match action.change {
+            // A process has the ID of its first thread.
+            Change::Reset(kind) if kind.is_of_process() => {
+                let treatment = self.treatments.of(action.thread.tid)?;
+                let why = || treatment.left_alone.clone().unwrap_or_else(|| NOT_PERMITTED.into());
+                (!treatment.waits.permit(kind)).then(why)
+            }
+            Change::Free | Change::Reset(_) => {
+                self.subject(action.thread)?.treatment.as_ref()?.left_alone.clone()
+            }
+            Change::Bind(_) | Change::Set(_) => None,
+        }
     }
-
-    /// Returns the last FPU class of a thread. For a thread that ended in the last step, this is the class
-    /// from its last reading.
-    pub fn fpu_class(&self, thread: ThreadId) -> FpuClass {
-        let living = self.threads.get(&thread).map(|thread| thread.window.class());
-        living.or_else(|| self.ended.get(&thread).copied()).unwrap_or_default()
-    }
-}
-
-/// Drops assignments that violate a rule: unknown or unplaceable threads, and PEs that are not allowed or
-/// permitted.
-pub(super) fn drop_invalid(wanted: &mut Placement, known: &Intake) {
-    wanted.bound.retain(|&thread, assignment| {
-        known.subject(thread).is_some_and(|subject| {
-            subject.placeable
-                && !assignment.pes.is_empty()
-                && assignment.pes.is_subset(&known.allowed)
-                && assignment.pes.is_subset(&subject.view.permitted)
-        })
-    });
 }

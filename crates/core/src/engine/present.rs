@@ -1,7 +1,7 @@
 //! What is in force: the changes that were requested, and which of them the world has confirmed or refused.
 
-use super::config::RETRY_AFTER;
 use super::intake::Intake;
+use super::limits::RETRY_AFTER;
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
@@ -22,7 +22,7 @@ const UNDONE_MAX: u32 = 3;
 
 /// The placement and settings in force.
 #[derive(Default)]
-pub(super) struct Present {
+pub struct Present {
     /// The placement as the engine has requested it.
     placement: Placement,
     threads: FxHashMap<ThreadId, Binding>,
@@ -183,7 +183,7 @@ impl Present {
         actions: &mut Vec<Action>,
     ) -> usize {
         let (now, mut left) = (known.now, most);
-        let living = known.subjects.iter().map(|subject| subject.view.thread);
+        let living = known.subjects().iter().map(|subject| subject.view.thread);
         let mut towards = self.placement.actions_towards(wanted, living);
         if towards.iter().filter(|action| !action.change.gives_back()).nth(most).is_some() {
             let rests = |thread| known.subject(thread).is_some_and(|subject| !subject.runnable);

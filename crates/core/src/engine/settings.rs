@@ -4,7 +4,7 @@
 //! not support is never requested again. If resetting a setting fails, the actuator restores it at the end of
 //! the run.
 
-use super::config::RETRY_AFTER;
+use super::limits::RETRY_AFTER;
 use crate::ids::ThreadId;
 use crate::observe::Standing;
 use crate::plan::{Outcome, OutcomeKind, SettingKind, WantedSetting};
@@ -16,7 +16,7 @@ type Key = (ThreadId, SettingKind);
 
 /// The state of the settings that were requested.
 #[derive(Default)]
-pub(super) struct Settings {
+pub struct Settings {
     /// The settings that threads have, as confirmed by the world.
     held: HashMap<Key, WantedSetting>,
     refused: HashMap<Key, Time>,

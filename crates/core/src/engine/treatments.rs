@@ -1,14 +1,16 @@
-//! The [treatments](Treatment) in force, and what threads show of themselves.
+//! What follows from the [treatments](Treatment) of processes for their threads and waits.
+//!
+//! The world says what may be done with a process. Here follows from it which PEs a thread may use, whether
+//! it is guarded, and what may be changed about waits.
 
 use crate::cpuset::CpuSet;
-use crate::observe::{Standing, ThreadReading, Treatment, Treatments};
-use crate::policy::Subject;
+use crate::observe::{Treatment, Treatments};
 use crate::waits::Mitigations;
 use std::sync::Arc;
 
 /// The treatments in force.
 #[derive(Debug, Default)]
-pub(super) struct InForce {
+pub struct InForce {
     all: Arc<Treatments>,
     /// The last set of PEs that was narrowed, by which, and the result: most threads have equal ones, and
     /// nothing is to be allocated for each.
@@ -55,25 +57,4 @@ impl InForce {
         self.narrowed = Some((Arc::clone(permitted), pes.clone(), Arc::clone(&narrowed)));
         narrowed
     }
-}
-
-/// What a thread shows of itself, whatever its process's treatment.
-#[derive(Debug)]
-pub(super) struct Shown {
-    pub pid: u32,
-    pub standing: Standing,
-    pub permitted: Arc<CpuSet>,
-}
-
-impl Shown {
-    pub fn of(reading: &ThreadReading) -> Shown {
-        Shown { pid: reading.pid, standing: reading.standing, permitted: Arc::clone(&reading.permitted) }
-    }
-}
-
-/// Returns the PEs that a thread must not leave, if a rule says so.
-pub(super) fn pes_of(subject: &Subject) -> Option<&CpuSet> {
-    let _ = subject.treatment.as_ref()?.pes.as_ref()?;
-    let is_possible = subject.placeable && !subject.view.permitted.is_empty();
-    is_possible.then_some(&*subject.view.permitted)
 }

@@ -2,12 +2,12 @@
 //!
 //! Problem: steps come every interval, late, or in response to an event. A rate "since the last step" would
 //! mean something different each time, and with a short interval a thread that sleeps for a moment would
-//! appear to want no PE. Approach: everything is counted over [a window](super::EngineConfig::window) of
-//! time. A rate is the difference to one of two [`Marks`] that are at least half a window apart. It therefore
-//! covers one step if steps are that far apart, and between half a window and a whole one if they are closer.
-//! An average decays exponentially with a half-life of one window. Sources: exponentially weighted means as
-//! in the load average of Linux; the two marks are ours. Limits: an average follows a change with the delay
-//! of its window.
+//! appear to want no PE. Approach: everything is counted over [a
+//! window](super::config::EngineConfig::window) of time. A rate is the difference to one of two [`Marks`]
+//! that are at least half a window apart. It therefore covers one step if steps are that far apart, and
+//! between half a window and a whole one if they are closer. An average decays exponentially with a
+//! half-life of one window. Sources: exponentially weighted means as in the load average of Linux; the two
+//! marks are ours. Limits: an average follows a change with the delay of its window.
 
 use crate::classify::{CONFIDENCE_MIN, FpuClass, fpu_class, known_fpu_usage};
 use crate::observe::{ApplicationReading, CounterReading, ThreadReading};
@@ -64,7 +64,7 @@ impl FadingMean {
 
 /// The recent activity of a thread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ThreadWindow {
+pub struct ThreadWindow {
     /// Time during which the thread has wanted a PE.
     wanted_ns: Marks<u64>,
     /// Time and `wanted_ns` of the last reading.
@@ -79,7 +79,7 @@ pub(super) struct ThreadWindow {
 
 /// How much a thread wants a PE.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Demand {
+pub struct Demand {
     /// The recent share of the time in which it ran or waited for a PE, 0..1.
     pub share: f64,
     /// Whether it did so for at least half of the last window.
@@ -150,7 +150,7 @@ impl ThreadWindow {
 
 /// The recent activity of an application.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ApplicationWindow {
+pub struct ApplicationWindow {
     marks: Marks<ApplicationReading>,
     /// Since when its first reading counts.
     since: Option<Time>,

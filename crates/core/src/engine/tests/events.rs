@@ -278,8 +278,8 @@ fn a_more_frequent_look_changes_no_meaning() {
         let config = EngineConfig { interval, ..EngineConfig::default() };
         let mut engine = Engine::new(topology, policy::build("default").unwrap(), config);
         control_loop(&mut world, &mut engine, |_, _, _| {}).unwrap();
-        let known = &engine.intake.subjects;
-        let tlp = engine.intake.applications[&AppId(0)].tlp_mean;
+        let known = &engine.intake.subjects();
+        let tlp = engine.intake.applications.views[&AppId(0)].tlp_mean;
         (known[0].view.runnable_share, known[1].view.runnable_share, known[1].fpu_class, tlp)
     };
     let (busy, resting, class, tlp) = judged(Duration::from_secs(1));
@@ -318,17 +318,17 @@ fn a_resting_thread_keeps_its_pe() {
 fn a_program_that_is_executed_is_an_application_at_once() {
     let mut engine = Engine::new(bulldozer(), Box::new(Wander), EngineConfig::default());
     engine.step(&observe(2, Standing::Free, Vec::new()));
-    let thread = engine.intake.subjects[0].view.thread;
-    assert_eq!(engine.intake.subjects[0].view.app, AppId(0));
+    let thread = engine.intake.subjects()[0].view.thread;
+    assert_eq!(engine.intake.subjects()[0].view.app, AppId(0));
     let runnable = |app, count, only| Event::TlpChanged(RunnableThreads { app: AppId(app), count, only });
     let events = vec![runnable(0, 0, None), runnable(7, 1, Some(thread)), runnable(8, 3, None)];
     engine.react(&EventBatch { at: second(2), events, outcomes: Vec::new() });
-    assert_eq!(engine.intake.subjects[0].view.app, AppId(7));
-    let runnable = |app| engine.intake.applications.get(&AppId(app)).and_then(|view| view.runnable);
+    assert_eq!(engine.intake.subjects()[0].view.app, AppId(7));
+    let runnable = |app| engine.intake.applications.views.get(&AppId(app)).and_then(|view| view.runnable);
     assert_eq!((runnable(7), runnable(8)), (Some(1), Some(3)));
     // The world forgets an application that has ended.
     engine.step(&observe(3, Standing::Free, Vec::new()));
-    assert!(!engine.intake.applications.contains_key(&AppId(7)));
+    assert!(!engine.intake.applications.views.contains_key(&AppId(7)));
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn pes_that_are_reserved_while_threads_are_bound_there_are_vacated() {
     engine.step(&Observation { reserved, taken, ..observe(4, Standing::Free, Vec::new()) });
     let allowed = Event::AllowedChanged(CpuSet::first_n(4));
     engine.react(&EventBatch { at: second(4), events: vec![allowed], outcomes: Vec::new() });
-    assert_eq!(engine.intake.allowed, CpuSet::single(PeId(3)));
+    assert_eq!(*engine.intake.allowed(), CpuSet::single(PeId(3)));
 }
 
 #[test]
