@@ -202,6 +202,18 @@ pub enum OutcomeKind {
     Unsupported,
 }
 
+impl OutcomeKind {
+    /// Each kind once, where it is named for itself.
+    pub const EACH: [OutcomeKind; 6] = [
+        OutcomeKind::Done,
+        OutcomeKind::Gone,
+        OutcomeKind::NotOurs,
+        OutcomeKind::GivenBack,
+        OutcomeKind::Refused(String::new()),
+        OutcomeKind::Unsupported,
+    ];
+}
+
 impl Placement {
     /// Returns a placement that binds no thread because there is nothing to gain, with the reason.
     pub fn without_gain(reason: impl Into<String>) -> Placement {

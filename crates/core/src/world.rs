@@ -30,22 +30,25 @@ pub trait World {
     /// Subscribes to events: from now on events of these kinds end a wait as soon as the world sees them.
     fn subscribe(&mut self, kinds: &[EventKind]);
 
-    /// Requests progress readings for the threads of the process of `_of`. Worlds that measure progress
-    /// anyway need not implement this.
-    fn measure(&mut self, _of: ThreadId) {}
+    /// Takes note of how the engine would have it look from now on. A world in which looking costs nothing has
+    /// nothing to do.
+    fn tune(&mut self, look: Look);
 
-    /// Returns a better model of the machine, once, when it has become known. Worlds that know their machine
-    /// from the start need not implement this.
-    fn better_machine(&mut self) -> Option<MachineModel> {
-        None
-    }
-
-    /// Leaves events alone for so long after some were taken in, from now on. Worlds in which looking costs
-    /// nothing need not implement this.
-    fn rest(&mut self, _between: Duration) {}
+    /// Returns a better model of the machine, once, when it has become known. A world that knows its machine
+    /// from the start has none.
+    fn better_machine(&mut self) -> Option<MachineModel>;
 
     /// Waits until `deadline`, or until a subscribed event happens.
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error>;
+}
+
+/// How an engine would have its world look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// For so long events are left alone after some were taken in.
+    pub rest: Duration,
+    /// The progress of this thread's process is measured.
+    pub measured: Option<ThreadId>,
 }
 
 /// Why a wait ended.
@@ -99,7 +102,6 @@ fn steps<W: World>(
         };
         let observation = world.observe()?;
         let mut actions = engine.step(&observation);
-        world.rest(engine.rest());
         if finished {
             // The run is over: keep only the actions that restore. A thread freed in this step no longer
             // counts as bound.
@@ -108,7 +110,7 @@ fn steps<W: World>(
             actions.clear();
         } else {
             world.apply(&actions);
-            engine.guarded().into_iter().for_each(|thread| world.measure(thread));
+            world.tune(Look { rest: engine.rest(), measured: engine.guarded() });
         }
         watch(&Input::Observation(observation), &actions, engine);
         // Rules may bring in other policies.

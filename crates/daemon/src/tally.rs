@@ -4,9 +4,10 @@
 use crate::exposition::Samples;
 use crate::series::{CHANGES, GAIN, GIVEN_BACK, GUARD_SECONDS, LOOKS, OWN_CPU, VERDICTS, word};
 use corewise_core::engine::Engine;
+use corewise_core::guard::State;
 use corewise_core::guard::waits::WaitsState;
 use corewise_core::observe::Input;
-use corewise_core::plan::{Change, Outcome, OutcomeKind};
+use corewise_core::plan::{Change, Outcome, OutcomeKind, SettingKind};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -17,9 +18,8 @@ const REFUSALS_MAX: usize = 100;
 const PLACEMENT: &str = "placement";
 const WAITS: &str = "waits";
 
-/// What can be changed, as labels.
-const KINDS: [&str; 4] = ["pes", "weight", "spin_count", "turns"];
-const OUTCOMES: [&str; 6] = ["done", "gone", "given_back", "not_ours", "refused", "unsupported"];
+/// The label of changes of PEs; a setting has the word of its kind.
+const PES: &str = "pes";
 
 /// What has happened so far.
 pub struct Tally {
@@ -29,7 +29,7 @@ pub struct Tally {
     pub interval: Duration,
     judged: Judged,
     guards: Guards,
-    refusals: BTreeSet<(&'static str, String)>,
+    refusals: BTreeSet<(String, String)>,
 }
 
 /// How far the guards' verdicts are counted.
@@ -54,16 +54,13 @@ impl Tally {
     pub fn new() -> Tally {
         let mut counted = Samples::default();
         counted.add(&LOOKS, &[], 0.0);
-        for (kind, outcome) in KINDS.iter().flat_map(|kind| OUTCOMES.map(|outcome| (kind, outcome))) {
-            counted.add(&CHANGES, &[kind, outcome], 0.0);
-            counted.add(&GIVEN_BACK, &[kind, outcome], 0.0);
+        let kinds = SettingKind::ALL.iter().map(word).chain([PES.to_owned()]);
+        for (kind, outcome) in kinds.flat_map(|kind| OutcomeKind::EACH.map(|of| (kind.clone(), word(&of)))) {
+            counted.add(&CHANGES, &[&kind, &outcome], 0.0);
+            counted.add(&GIVEN_BACK, &[&kind, &outcome], 0.0);
         }
-        for (about, verdict) in [PLACEMENT, WAITS]
-            .iter()
-            .flat_map(|about| ["kept", "taken_back", "fell", "not_told"].map(|verdict| (about, verdict)))
-        {
-            counted.add(&VERDICTS, &[about, verdict], 0.0);
-        }
+        State::VERDICTS.iter().for_each(|of| counted.add(&VERDICTS, &[PLACEMENT, &word(of)], 0.0));
+        WaitsState::VERDICTS.iter().for_each(|of| counted.add(&VERDICTS, &[WAITS, &word(of)], 0.0));
         Tally {
             counted,
             own_cpu: Duration::ZERO,
@@ -102,13 +99,13 @@ impl Tally {
     fn take_outcome(&mut self, outcome: &Outcome) {
         let kind = kind_of(&outcome.change);
         let metric = if outcome.change.gives_back() { &GIVEN_BACK } else { &CHANGES };
-        self.counted.add(metric, &[kind, &word(&outcome.result)], 1.0);
+        self.counted.add(metric, &[&kind, &word(&outcome.result)], 1.0);
         let OutcomeKind::Refused(why) = &outcome.result else { return };
         // Each refusal once, as the next thread will be refused for the same reason.
-        if self.refusals.len() < REFUSALS_MAX && self.refusals.insert((kind, why.clone())) {
+        if self.refusals.len() < REFUSALS_MAX && self.refusals.insert((kind.clone(), why.clone())) {
             let tid = outcome.thread.tid;
             log::warn!(
-                corewise_event = "refused", corewise_what = kind, corewise_reason = why.as_str();
+                corewise_event = "refused", corewise_what = kind.as_str(), corewise_reason = why.as_str();
                 "the system refuses to change {kind} of threads (first of thread {tid}): {why}"
             );
         }
@@ -154,8 +151,8 @@ impl Tally {
     }
 }
 
-fn kind_of(change: &Change) -> &'static str {
-    change.setting_kind().map_or(KINDS[0], |kind| KINDS[1 + kind as usize])
+fn kind_of(change: &Change) -> String {
+    change.setting_kind().map_or_else(|| PES.to_owned(), |kind| word(&kind))
 }
 
 #[cfg(test)]
@@ -163,7 +160,7 @@ mod tests {
     use super::*;
     use crate::exposition::{Format, text};
     use corewise_core::ids::ThreadId;
-    use corewise_core::plan::{Setting, SettingKind};
+    use corewise_core::plan::Setting;
 
     fn outcome(change: Change, result: OutcomeKind) -> Outcome {
         Outcome { thread: ThreadId { tid: 7, generation: 0 }, change, result }
@@ -195,10 +192,6 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
-        assert_eq!(
-            text.matches("outcome=").count(),
-            2 * KINDS.len() * OUTCOMES.len(),
-            "all are known before"
-        );
+        assert_eq!(text.matches("outcome=").count(), 2 * 4 * 6, "all are known before");
     }
 }

@@ -46,13 +46,12 @@ use crate::wakes::{Name, Wakes};
 use corewise_binding::heartbeat;
 use corewise_binding::shared::board::SharedBoard;
 use corewise_core::cpuset::CpuSet;
-use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{EventBatch, EventKind, Observation};
 use corewise_core::plan::Action;
 use corewise_core::report::Sources;
 use corewise_core::time::Time;
-use corewise_core::world::{Wake, World};
+use corewise_core::world::{Look, Wake, World};
 use corewise_discovery::NewThread;
 use corewise_sys::clock::process_cpu_time;
 use corewise_sys::standard_error;
@@ -239,16 +238,13 @@ impl World for LiveWorld {
         }
     }
 
-    fn measure(&mut self, of: ThreadId) {
-        self.followed.reading.measure(of);
+    fn tune(&mut self, look: Look) {
+        self.followed.events.rest(look.rest);
+        look.measured.into_iter().for_each(|thread| self.followed.reading.measure(thread));
     }
 
     fn better_machine(&mut self) -> Option<MachineModel> {
         self.later.machine.take()
-    }
-
-    fn rest(&mut self, between: Duration) {
-        self.followed.events.rest(between);
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, LiveError> {

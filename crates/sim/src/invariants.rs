@@ -15,12 +15,13 @@ use crate::world::SimWorld;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::{BINDS_PER_PE_MAX, RETRY_AFTER};
 use corewise_core::ids::ThreadId;
+use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{
     CounterReading, Event, EventBatch, EventKind, Observation, Standing, ThreadReading, Treatments,
 };
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Placement, Setting, SettingKind, TURN};
 use corewise_core::time::Time;
-use corewise_core::world::{Wake, World};
+use corewise_core::world::{Look, Wake, World};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -404,6 +405,14 @@ impl World for Checked<'_> {
 
     fn subscribe(&mut self, kinds: &[EventKind]) {
         self.world.subscribe(kinds);
+    }
+
+    fn tune(&mut self, look: Look) {
+        self.world.tune(look);
+    }
+
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        self.world.better_machine()
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {

@@ -10,13 +10,14 @@ use crate::treatments::Reported;
 use corewise_core::board::Board;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::{AppId, PeId, ThreadId};
+use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, ProgressReading,
     ProgressSource, RunnableThreads, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind, Setting, SettingKind};
 use corewise_core::time::Time;
-use corewise_core::world::{Wake, World};
+use corewise_core::world::{Look, Wake, World};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -279,6 +280,12 @@ impl World for SimWorld {
         let kinds: Vec<EventKind> = kinds.iter().copied().filter(is_seen).collect();
         self.sim.news.ask(&kinds, self.sim.apps.len());
         self.sim.begin_looks();
+    }
+
+    fn tune(&mut self, _: Look) {}
+
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        None
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {

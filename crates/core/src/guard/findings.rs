@@ -45,6 +45,11 @@ pub enum State {
     Unclear,
 }
 
+impl State {
+    /// Those that are verdicts.
+    pub const VERDICTS: [State; 4] = [State::Kept, State::TakenBack, State::Fell, State::Unclear];
+}
+
 /// A gain with its interval, which is valid however often it is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gain {

@@ -10,7 +10,7 @@ use crate::plan::{Action, Change, Outcome, OutcomeKind};
 use crate::policy::Policy;
 use crate::time::Time;
 use crate::topology::Topology;
-use crate::world::{Wake, World};
+use crate::world::{Look, Wake, World};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,6 +232,12 @@ impl World for RecordedWorld {
     }
 
     /// Advances to the next recorded events or observation, regardless of the deadline.
+    fn tune(&mut self, _: Look) {}
+
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        None
+    }
+
     fn wait_until(&mut self, _: Time) -> Result<Wake, Self::Error> {
         if let Some(batch) = self.events() {
             return Ok(Wake::Events(batch));

@@ -4,9 +4,10 @@
 //! use, and produces cumulative readings from that. It models no caches, no contention and no waiting: a test
 //! of a policy needs only enough of a world to show the policy's decisions.
 
-use super::{Wake, World};
+use super::{Look, Wake, World};
 use crate::cpuset::CpuSet;
 use crate::ids::{AppId, PeId, ThreadId};
+use crate::machine_model::MachineModel;
 use crate::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, PmuReading,
     RunnableThreads, SampleReading, Standing, ThreadReading, Treatment, Treatments,
@@ -457,6 +458,12 @@ impl World for ScriptedWorld {
         if self.tells_events {
             self.kinds = kinds.to_vec();
         }
+    }
+
+    fn tune(&mut self, _: Look) {}
+
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        None
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {

@@ -15,10 +15,11 @@ use crate::thread::AppPlan;
 use crate::world::SimWorld;
 use corewise_core::engine::Engine;
 use corewise_core::ids::AppId;
+use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{ApplicationReading, EventKind, Observation};
 use corewise_core::plan::{Action, Change};
 use corewise_core::time::Time;
-use corewise_core::world::{Wake, World, control_loop};
+use corewise_core::world::{Look, Wake, World, control_loop};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,6 +222,14 @@ impl World for Grouped<'_> {
 
     /// A recording does not contain when its threads were runnable.
     fn subscribe(&mut self, _: &[EventKind]) {}
+
+    fn tune(&mut self, look: Look) {
+        self.inner.tune(look);
+    }
+
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        self.inner.better_machine()
+    }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Self::Error> {
         loop {

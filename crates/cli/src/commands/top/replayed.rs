@@ -5,11 +5,12 @@
 
 use super::display::Shared;
 use anyhow::{Context, Result};
+use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{EventKind, Observation};
 use corewise_core::plan::Action;
 use corewise_core::recording::RecordedWorld;
 use corewise_core::time::Time;
-use corewise_core::world::{Wake, World};
+use corewise_core::world::{Look, Wake, World};
 use corewise_sys::signals::Signals;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::cell::RefCell;
@@ -110,6 +111,14 @@ impl World for Played {
 
     fn subscribe(&mut self, kinds: &[EventKind]) {
         self.world.subscribe(kinds);
+    }
+
+    fn tune(&mut self, look: Look) {
+        self.world.tune(look);
+    }
+
+    fn better_machine(&mut self) -> Option<MachineModel> {
+        self.world.better_machine()
     }
 
     fn wait_until(&mut self, deadline: Time) -> Result<Wake, Infallible> {

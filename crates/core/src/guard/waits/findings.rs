@@ -44,6 +44,12 @@ pub enum WaitsState {
     Unclear,
 }
 
+impl WaitsState {
+    /// Those that are verdicts.
+    pub const VERDICTS: [WaitsState; 4] =
+        [WaitsState::Kept, WaitsState::TakenBack, WaitsState::Fell, WaitsState::Unclear];
+}
+
 impl fmt::Display for WaitsFindings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(meter) = self.meter.map(ProgressSource::words) else {
