@@ -20,7 +20,7 @@ use corewise_discovery::poll::Poll;
 use corewise_discovery::tree::Tree;
 use corewise_discovery::{Choice, Discovery, Extent, Options, Root};
 use corewise_live::upgrade::{Arm, Deferred, Prepare, Upgrade};
-use corewise_live::{Application, Ends, LiveWorld, MakeTreatments, Parts, Processes, Trees};
+use corewise_live::{Application, Ends, LiveWorld, MakeTreatments, Parts, Processes};
 use corewise_sys::proc::Proc;
 use corewise_sys::signals::Signals;
 use std::cell::Cell;
