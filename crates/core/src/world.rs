@@ -30,8 +30,8 @@ pub trait World {
     /// Subscribes to events: from now on events of these kinds end a wait as soon as the world sees them.
     fn subscribe(&mut self, kinds: &[EventKind]);
 
-    /// Takes note of how the engine would have it look from now on. A world in which looking costs nothing has
-    /// nothing to do.
+    /// Takes note of how the engine would have it look from now on. A world in which looking costs nothing
+    /// has nothing to do.
     fn tune(&mut self, look: Look);
 
     /// Returns a better model of the machine, once, when it has become known. A world that knows its machine
