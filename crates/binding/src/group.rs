@@ -11,6 +11,7 @@
 //! decides only among its siblings.
 
 use super::act_token::ActToken;
+use corewise_core::plan::NICE_OUTSIDE_TURN;
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
 use corewise_sys::shortage::unless_short;
@@ -20,9 +21,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A session's nice level while it has no turn: 1.8 % of the part of a session at level 0. Nobody else uses
-/// this level, so a session found at it was set by another corewise, and its own level was 0.
-const SLOW_NICE: i64 = 18;
+/// A session's nice level while it has no turn.
+const SLOW_NICE: i64 = NICE_OUTSIDE_TURN as i64;
 
 /// A control group's weight while it has no turn; the usual one is [`WEIGHT`].
 const SLOW_WEIGHT: i64 = 1;

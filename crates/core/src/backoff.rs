@@ -44,6 +44,34 @@ impl Backoff {
     }
 }
 
+/// A time between two attempts that doubles with each one, up to a maximum: for what is looked for again and
+/// again, and becomes ever less likely to be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Doubling {
+    first: Duration,
+    most: Duration,
+    next: Duration,
+}
+
+impl Doubling {
+    /// Begins with `first`; no time is longer than `most`.
+    pub const fn new(first: Duration, most: Duration) -> Doubling {
+        Doubling { first, most, next: first }
+    }
+
+    /// Returns the time until the next attempt; the one after that is twice as long.
+    pub fn take(&mut self) -> Duration {
+        let taken = self.next;
+        self.next = (2 * taken).min(self.most);
+        taken
+    }
+
+    /// Begins anew.
+    pub fn restart(&mut self) {
+        self.next = self.first;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +90,15 @@ mod tests {
         assert_eq!(backoff.fail(at(1_200)), at(1_500), "300 ms at most");
         assert_eq!(backoff.fail(at(1_500)), at(1_800));
         assert_eq!(backoff.fail(at(4_800)), at(4_900), "long after, all begins anew");
+    }
+
+    #[test]
+    fn a_time_doubles_up_to_the_most_until_it_begins_anew() {
+        let [first, most] = [20, 70].map(Duration::from_millis);
+        let mut doubling = Doubling::new(first, most);
+        let taken: Vec<u128> = (0..4).map(|_| doubling.take().as_millis()).collect();
+        assert_eq!(taken, [20, 40, 70, 70]);
+        doubling.restart();
+        assert_eq!(doubling.take(), first);
     }
 }

@@ -516,6 +516,10 @@ pub struct PmuReading {
     pub running_ns: u64,
 }
 
+/// Clock samples per second of a thread's CPU time, on real and simulated machines. No divisor of usual timer
+/// rates, so that it never beats with them.
+pub const SAMPLES_PER_S: u32 = 199;
+
 /// Statistics of the clock samples of one thread. All fields count samples; they are fractional where each
 /// sample contributes a probability.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

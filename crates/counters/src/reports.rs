@@ -16,6 +16,7 @@ use corewise::page::{self, NOTE_SECTION, SLOT, ThreadState};
 use corewise_code::elf::ElfFile;
 use corewise_code::library::{self, Library};
 use corewise_code::space::FileKey;
+use corewise_core::backoff::Doubling;
 use corewise_core::observe::Hints;
 use corewise_sys::allowance::Allowance;
 use corewise_sys::clock;
@@ -37,8 +38,7 @@ const PAGES_MAX: usize = 4;
 /// How long it is waited between two searches of the same process: at first, and at most, as it doubles with
 /// every one: a library that is loaded late is found within as long as the process has lived by then. A
 /// search costs some 100 µs, and there may be thousands of processes.
-const SEARCH_AFTER: Duration = Duration::from_millis(20);
-const SEARCH_AFTER_MAX: Duration = Duration::from_secs(30);
+const SEARCH_AFTER: Doubling = Doubling::new(Duration::from_millis(20), Duration::from_secs(30));
 
 /// Bytes of the note section that are read: it has one note, or one for each copy of a function.
 const NOTE_MAX: u64 = 64;
@@ -82,7 +82,7 @@ struct Process {
     pages: Vec<u64>,
     threads: HashMap<u32, (Hints, Option<u64>)>,
     search_at: Instant,
-    search_after: Duration,
+    search_after: Doubling,
     /// The size of its code at the last search; `None`: it is searched anyway.
     code: Option<u64>,
 }
@@ -91,14 +91,17 @@ impl ProgramReports {
     /// Takes note of a thread's process.
     pub fn watch(&mut self, pid: u32) {
         let now = Instant::now();
-        self.processes.entry(pid).or_insert_with(|| Process {
-            memory: None,
-            pages: Vec::new(),
-            threads: HashMap::new(),
-            // Most processes of a build live no longer.
-            search_at: now + SEARCH_AFTER,
-            search_after: SEARCH_AFTER,
-            code: None,
+        self.processes.entry(pid).or_insert_with(|| {
+            let mut search_after = SEARCH_AFTER;
+            Process {
+                memory: None,
+                pages: Vec::new(),
+                threads: HashMap::new(),
+                // Most processes of a build live no longer.
+                search_at: now + search_after.take(),
+                search_after,
+                code: None,
+            }
         });
     }
 
@@ -205,8 +208,7 @@ impl ProgramReports {
 
 impl Process {
     fn search(&mut self, pid: u32, now: Instant, others: &mut HashSet<FileKey>) {
-        self.search_at = now + self.search_after;
-        self.search_after = (2 * self.search_after).min(SEARCH_AFTER_MAX);
+        self.search_at = now + self.search_after.take();
         let code = Proc::own().code_size(pid);
         if code.is_some() && code == self.code {
             return;
@@ -304,7 +306,7 @@ mod tests {
     fn search(reports: &mut ProgramReports) {
         let pid = std::process::id();
         reports.watch(pid);
-        while reports.processes[&pid].search_after == SEARCH_AFTER {
+        while reports.processes[&pid].code.is_none() {
             reports.look();
         }
     }

@@ -38,6 +38,7 @@ use super::groups::Groups;
 use super::options::{Options, Root};
 use super::others::Others;
 use super::source::Discovery;
+use corewise_core::backoff::Doubling;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
 use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
@@ -92,7 +93,7 @@ pub struct Poll {
     last_created: Option<u32>,
     listed_at: Option<Instant>,
     sampled_at: Instant,
-    interval: Duration,
+    interval: Doubling,
     /// The earliest time of the next full poll if something was created.
     earliest: Instant,
     /// The time of the next full poll if nothing was created.
@@ -181,7 +182,7 @@ impl Poll {
             last_created: None,
             listed_at: None,
             sampled_at: now,
-            interval: INTERVAL_MIN,
+            interval: Doubling::new(INTERVAL_MIN, INTERVAL_MAX),
             earliest: now,
             due: now,
             estimated_at: now,
@@ -229,11 +230,14 @@ impl Poll {
     }
 
     fn schedule(&mut self, now: Instant, changed: bool, cost: Duration) {
-        self.interval = if changed { INTERVAL_MIN } else { (self.interval * 2).min(INTERVAL_MAX) };
+        if changed {
+            self.interval.restart();
+        }
+        let interval = self.interval.take();
         let share = if changed { SHARE_CHANGING } else { SHARE_QUIET };
         let affordable = cost.div_f64(share).min(INTERVAL_LIMIT);
         self.earliest = now + INTERVAL_MIN.max(affordable);
-        self.due = now + self.interval.max(affordable);
+        self.due = now + interval.max(affordable);
     }
 
     /// Finds processes and threads that are new since the last listing.

@@ -15,6 +15,7 @@
 //! If every change must be reported, watching is never suspended, whatever it costs.
 
 use super::facts::Parallelism;
+use corewise_core::backoff::Doubling;
 use std::time::{Duration, Instant};
 
 /// The number of changes per second that is too many: watching them takes half a percent of a PE.
@@ -24,15 +25,14 @@ const MANY: f64 = 50_000.0;
 const WINDOW: Duration = Duration::from_millis(100);
 
 /// The initial and the maximum duration of a suspension.
-const UNWATCHED_MIN: Duration = Duration::from_secs(1);
-const UNWATCHED_MAX: Duration = Duration::from_secs(8);
+const UNWATCHED: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
 
 /// Whether switches are watched now, and until when.
 #[derive(Debug)]
 pub(super) struct Pace {
     state: State,
     /// The duration of the next suspension.
-    length: Duration,
+    length: Doubling,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,11 @@ pub(super) enum Turn {
 impl Pace {
     /// Starts watching.
     pub fn new(now: Instant) -> Pace {
-        Pace { state: State::Watched { since: now, changes: 0, is_urgent: true }, length: UNWATCHED_MIN }
+        let [least, most] = UNWATCHED;
+        Pace {
+            state: State::Watched { since: now, changes: 0, is_urgent: true },
+            length: Doubling::new(least, most),
+        }
     }
 
     /// Returns when the next decision is due, if any.
@@ -81,12 +85,11 @@ impl Pace {
                 }
                 let changes = changes();
                 if f64::from(changes.wrapping_sub(before)) < MANY * elapsed.as_secs_f64() {
-                    self.length = UNWATCHED_MIN;
+                    self.length.restart();
                     self.state = State::Watched { since: now, changes, is_urgent: false };
                     return None;
                 }
-                self.state = State::Unwatched { until: now + self.length };
-                self.length = (2 * self.length).min(UNWATCHED_MAX);
+                self.state = State::Unwatched { until: now + self.length.take() };
                 Some(Turn::Leave)
             }
             State::Unwatched { until } if now >= until => {
@@ -99,7 +102,7 @@ impl Pace {
 
     /// Suspends watching for the full duration, as it is not possible.
     pub fn give_up(&mut self, now: Instant) {
-        self.state = State::Unwatched { until: now + UNWATCHED_MAX };
+        self.state = State::Unwatched { until: now + UNWATCHED[1] };
     }
 }
 

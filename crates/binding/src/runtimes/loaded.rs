@@ -18,7 +18,7 @@ const EXPORTED: [&str; 4] = [names::YIELDS, exported::LIBGOMP, exported::OPEN_MP
 const SPIN_COUNTS_MAX: usize = 1 << 12;
 
 /// Such libraries of a process that are looked at: a program of Python's has some, each package its own.
-const COPIES_MAX: usize = 16;
+pub const COPIES_MAX: usize = 16;
 
 /// What is known of mapped files, whichever process has them, so that each is looked through once.
 #[derive(Debug, Default)]

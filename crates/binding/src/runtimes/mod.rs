@@ -24,6 +24,7 @@ use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
 use corewise_core::observe::IdleWaits;
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
+use corewise_core::waits::looks::MATTERS_FROM;
 use corewise_discovery::NewThread;
 use corewise_sys::proc::Memory;
 use loaded::Files;
@@ -32,11 +33,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use variable::Variable;
 
-/// Share of the time in which threads wait for a PE. At this share or more it is urgent to find the runtime
-/// library of their process.
-const DELAYED_MIN: f64 = 0.02;
-
-/// The same share; at this or more the user gets advice.
+/// The share of the time in which threads wait for a PE; at this or more the user gets advice. (From
+/// [`MATTERS_FROM`] on it is urgent to find the runtime library of their process.)
 const ADVISED_FROM: f64 = 0.1;
 
 /// The variables by which a user decides how threads wait. Such a wish wins.
@@ -107,7 +105,7 @@ impl Runtimes {
             process.schedule.restart(now);
         }
         let mut notes = Vec::new();
-        if process.is_search_due(pid, now, threads, share >= DELAYED_MIN) {
+        if process.is_search_due(pid, now, threads, share >= MATTERS_FROM) {
             if kept >= most && !process.keeps_memory() {
                 self.note(&format!("waits are changed in {most} processes at a time; there were more"));
                 return;

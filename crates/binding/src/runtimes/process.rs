@@ -11,7 +11,7 @@ use corewise_core::plan::OutcomeKind;
 use std::time::Instant;
 
 /// The most copies of runtime libraries in a process of which waits are changed, all together.
-pub const COPIES_MAX: usize = 16;
+pub use super::loaded::COPIES_MAX;
 
 /// Why further copies stay as they are.
 pub const TOO_MANY: &str = "waits are changed in at most 16 copies of runtime libraries of each process";

@@ -9,11 +9,11 @@
 //! rarely, where nothing was found or long ago: a process may have become another program of the same size.
 //! Where nothing is found, the time between two of them doubles, as in [`corewise_core::backoff`].
 
+use corewise_core::backoff::Doubling;
 use std::time::{Duration, Instant};
 
 /// Time between two searches of the same process: at first, and at most, as it doubles each time.
-const AFTER: Duration = Duration::from_millis(50);
-const AFTER_MAX: Duration = Duration::from_millis(200);
+const AFTER: Doubling = Doubling::new(Duration::from_millis(50), Duration::from_millis(200));
 
 /// Time after which threads that are delayed are reason enough for another search, at most.
 const ANYWAY_AFTER: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub enum Pressing {
 pub struct Schedule {
     /// When to check next whether a search is due.
     at: Instant,
-    after: Duration,
+    after: Doubling,
     /// The size of the process's code at the last search.
     code: Option<u64>,
     /// Whether the code had that size at the search before, too.
@@ -65,7 +65,7 @@ impl Schedule {
         if now < self.at {
             return false;
         }
-        (self.at, self.after) = (now + self.after, (2 * self.after).min(AFTER_MAX));
+        self.at = now + self.after.take();
         let code = code();
         let is_settled = self.searched_at.is_some() && code == self.code;
         let is_old = |why| {

@@ -12,7 +12,8 @@ use crate::observe::{IdleWaits, ProcessTimes};
 use crate::time::Time;
 use std::time::Duration;
 
-/// The least and the most time between two looks.
+/// The least and the most time between two looks. *Derived*: a change of waits costs some 6 ms, and two looks
+/// decide about it; the most is the time in which idle time is counted ([`IDLE_EVERY`]).
 const EVERY: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 
 /// The same if the threads of all processes yield while they spin: each interruption may move them to PEs
@@ -22,8 +23,9 @@ const EVERY_IF_ALL_YIELD: Duration = Duration::from_millis(250);
 /// The time between two readings of idle time, which the kernel counts in ticks of 10 ms.
 pub const IDLE_EVERY: Duration = Duration::from_millis(50);
 
-/// A smaller share of waiting is that of wake-ups, and is not reported.
-const REPORTED_FROM: f64 = 0.02;
+/// A smaller share of waiting is that of wake-ups, and does not matter. *Chosen*: a fifth of the loss
+/// that a change is worth ([`UNTRIED`]).
+pub const MATTERS_FROM: f64 = 0.02;
 
 /// When to look; see the module documentation.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +90,7 @@ impl Look {
     /// Returns whether to report the next one, too.
     pub fn waits_or_is_throttled(&self) -> bool {
         let ProcessTimes { run_s, wait_s, throttled_s, .. } = self.times;
-        wait_s + throttled_s > REPORTED_FROM * (run_s + wait_s + throttled_s)
+        wait_s + throttled_s > MATTERS_FROM * (run_s + wait_s + throttled_s)
     }
 }
 

@@ -1,15 +1,33 @@
 //! The waits of one process: its state, and when that changes.
 //!
 //! ```text
-//!             lacks PEs              others take turns
-//!    ┌─────┐ ───────────▶ ┌───────┐ ───────────▶ ┌───────┐
-//!    │ Own │              │ Short │              │ Turns │
-//!    └─────┘ ◀─────────── └───────┘ ◀─────────── └───────┘
-//!      │ ▲  own lose less           nobody does     │ ▲
-//!      │ └───── turns do not help, or calm ─────────┘ │
-//!      └───── it lacks PEs and spins in fixed waits ──┘
-//!    any of them ── somebody else sets the spin count ──▶ Left
+//!                 lost 6 ms           turns are better         another one offers, too
+//!   ┌─────┐ ─────────────▶ ┌───────┐ ─────────────▶ ┌──────────┐ ─────────────▶ ┌───────┐
+//!   │ own │                │ short │                │ offering │                │ turns │
+//!   └─────┘ ◀───────────── └───────┘ ◀───────────── └──────────┘ ◀───────────── └───────┘
+//!    │ ▲ │  calm, or did not help      waits change          nobody else takes turns  │ ▲
+//!    │ │ │ lacks PEs for 0.5 s, yields   ┌───────┐                                    │ │
+//!    │ │ └─────────────────────────────▶ │ apart │           turns did not help, or   │ │
+//!    │ │                                 └───────┘           calm and fixed waits     │ │
+//!    │ └──────────────────────────────────────────────────────────────────────────────┘ │
+//!    └─────────────── lacks PEs and spins in waits that cannot be shortened ────────────┘
+//!   any of them ── somebody else sets the spin count ──▶ left alone
 //! ```
+//!
+//! | state | here | what leads there | how soon |
+//! | --- | --- | --- | --- |
+//! | own | [`State::Own`] | the start; waits that are calm again | – |
+//! | short, others lack PEs | [`State::Short`] | own waits have lost [`CHANGE`] | 2 looks of 5 to 50 ms |
+//! | short, the quota is spent | the same, `is_in_quota` | own waits have lost [`CHANGE`] of the quota | 2 periods of 100 ms |
+//! | offering | the same, with an `offer` | samples show that blocks lose over a tenth | 40 samples: 0.2 s of CPU time |
+//! | turns | [`State::Turns`] | another gang on the same PEs | the next look; a slot is 100 ms |
+//! | apart | [`Process::is_apart`] | it yields and has lacked PEs for [`APART_AFTER`] | 0.5 s |
+//! | left alone | [`State::Left`] | a value that corewise did not write | the next look |
+//!
+//! Of the two exits of short waits, *calm* (nobody waits any more, and the quota would do) is free after
+//! [`OWN_AGAIN`], and *did not help* bars the way back for [`SHORT_AGAIN`]; turns that did not help are barred
+//! for [`TURNS_AGAIN`]. The epochs of the [guard](crate::guard::waits) interrupt all of this for 24 to 100 ms,
+//! and what happens in them counts for none of it.
 //!
 //! Two questions are asked in each state. *Has it lost enough to change?* Own and short waits are compared by
 //! what the kernel counts, which has no noise; [`Regret`] answers. *Do samples show a difference?* What is
@@ -41,27 +59,33 @@ const CHANGE: Duration = Duration::from_millis(6);
 /// What it costs to open clock samples and what they need, in CPU time. *Measured*.
 const SAMPLES_OPEN: Duration = Duration::from_millis(40);
 
-/// How long own waits are left alone after a relapse: from what people notice to a phase of a program.
+/// How long own waits are left alone after a relapse. *Chosen*: from what people notice (0.1 s) to a phase of
+/// a program.
 const OWN_AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(10)];
 
 /// The time in which a quota of a control group is counted: the default of `cpu.max`, which Docker and
 /// Kubernetes use.
 const QUOTA_PERIOD: Duration = Duration::from_millis(100);
 
-/// How long short waits are left alone that did not help: a trial takes a tenth of a second.
+/// How long short waits are left alone that did not help. *Derived*: a trial takes a tenth of a second and
+/// loses at most all of it, so the first wait bounds its cost by a fifth, the last one by 0.2 %.
 const SHORT_AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
 
-/// The same of turns, a trial of which takes a second.
+/// The same of turns, a trial of which takes a second and loses about a tenth of it: 1 % at first, 0.02 % at
+/// last.
 const TURNS_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(600)];
 
 /// How long a process lacks PEs before its threads are kept apart: binding them has cost up to a third of the
 /// time of programs that ran for half a second. *Measured*.
 const APART_AFTER: Duration = Duration::from_millis(500);
 
-/// Samples that make a number for the test: enough that chance makes it larger about as often as smaller.
+/// Samples that make a number for the test. *Derived*: of a share near [`UNTRIED`], fewer samples are mostly
+/// 0, and the test needs numbers that scatter symmetrically.
 const BATCH: u64 = 4;
 
 /// Time between two observations while samples are judged, which grows with the time that it takes.
+/// *Derived*: at 199 samples in a second of CPU time, two PEs make [`BATCH`] of them in 10 ms at best, ten PEs
+/// in 2 ms; looks that find none only cost.
 const JUDGED_EVERY: [Duration; 2] = [Duration::from_millis(25), Duration::from_secs(1)];
 
 /// How a process waits now.

@@ -24,7 +24,7 @@ use corewise_code::trace::Trace;
 use corewise_code::{AddressSpace, Code, CodeStore, CodeView, Instruction, Mapping, Place, Role};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
-use corewise_core::observe::CounterReading;
+use corewise_core::observe::{CounterReading, SAMPLES_PER_S};
 use corewise_core::policy::Reading;
 use corewise_discovery::{NewThread, ThreadFacts};
 use corewise_sys::clock::own_cpu_time;
@@ -43,9 +43,8 @@ use transfers::Transfers;
 use visits::Visits;
 use window::{Assumptions, Judgement};
 
-/// Samples per second of a thread's CPU time. No divisor of usual timer rates, so that it never beats with
-/// them.
-pub const RATE_HZ: u64 = 199;
+/// Samples per second of a thread's CPU time.
+pub const RATE_HZ: u64 = SAMPLES_PER_S as u64;
 
 /// Judged instructions that are kept; beyond, all are forgotten (code made at run time leaves stale ones).
 const JUDGED_MAX: usize = 1 << 16;

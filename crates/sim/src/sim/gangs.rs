@@ -4,7 +4,7 @@
 //! `corewise_binding::turns` does on a real machine: of the processes that take turns and share PEs, one
 //! after the other has normal threads for [`TURN`]; those of the others get only PE time that no normal
 //! thread wants (`SCHED_IDLE`, a weight of 3, and interrupted by any thread that wakes up), and their session
-//! has [`NICE_OUTSIDE`]. Whose turn it is follows from the clock. Where the threads of a turn run is decided
+//! has [`NICE_OUTSIDE_TURN`]. Whose turn it is follows from the clock. Where the threads of a turn run is decided
 //! by [`corewise_core::engine`], which binds them. Source: Ousterhout, "Scheduling techniques for concurrent
 //! systems", 1982; `kernel/sched/fair.c` (`check_preempt_wakeup_fair`). Limits: turns change hands at once on
 //! all PEs; the placement of woken threads counts a thread without a turn like any other.
@@ -14,11 +14,8 @@ use super::sched::queue::IDLE_WEIGHT;
 use crate::queue::Event;
 use crate::thread::{App, Thread};
 use corewise_core::ids::ThreadId;
-use corewise_core::plan::TURN;
+use corewise_core::plan::{NICE_OUTSIDE_TURN, TURN};
 use corewise_core::time::Time;
-
-/// The nice level of a session outside of its turn (docs/waits.md).
-const NICE_OUTSIDE: i32 = 18;
 
 impl Sim {
     /// Lets a process take turns from the next turn on.
@@ -68,7 +65,7 @@ impl Sim {
             self.set_weight(thread, IDLE_WEIGHT);
         }
         if !normal.is_empty() {
-            self.set_session_nice(leader, NICE_OUTSIDE);
+            self.set_session_nice(leader, NICE_OUTSIDE_TURN);
         }
         if let Some(idle) = self.gangs.members.get_mut(&leader) {
             idle.extend(normal);

@@ -108,3 +108,30 @@ fn a_thread_that_starts_programs_is_not_confined() {
     let thread = ScriptedThread { standing: Standing::StartsPrograms, ..ScriptedThread::steady(0.0) };
     check(timeline("spread", 3, vec![confined(thread, None)]), "...");
 }
+
+proptest! {
+    /// However threads come and go: where rules name one policy for all of them, it decides as it would as
+    /// the run's own.
+    #[test]
+    fn a_policy_that_rules_name_for_all_decides_as_the_runs_own_would(
+        drawn in proptest::collection::vec((0.0f64..1.0, 0u64..4, 1u64..6, 0u32..3, 0u64..6), 1..10),
+    ) {
+        let threads = |by: Option<&str>| -> Vec<ScriptedThread> {
+            let thread = |&(usage, from, long, app, rests): &(f64, u64, u64, u32, u64)| {
+                let policy = by.map(|policy| Treatment { policy: Some(policy.into()), ..Treatment::default() });
+                ScriptedThread {
+                    lives: second(from)..second(from + long),
+                    app: AppId(app),
+                    blocked: vec![second(rests)..second(rests + 1)],
+                    treatments: policy.map(|treatment| (Time(0), treatment)).into_iter().collect(),
+                    ..ScriptedThread::steady(usage)
+                }
+            };
+            drawn.iter().map(thread).collect()
+        };
+        for name in policy::names().filter(|name| *name != "exec") {
+            let named = timeline("default", 8, threads(Some(name)));
+            prop_assert_eq!(named, timeline(name, 8, threads(None)), "{}", name);
+        }
+    }
+}

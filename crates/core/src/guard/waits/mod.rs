@@ -60,35 +60,40 @@ use std::time::Duration;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The length of an epoch without the changes, in milliseconds: several time slices. Where processes take
-/// turns, an epoch is as long as a turn.
+/// The length of an epoch without the changes, in milliseconds. *Derived*: eight time slices of 3 ms, so that
+/// four threads on a PE run twice. Where processes take turns, an epoch is as long as a turn.
 const EPOCH_MS: u64 = 24;
 const TURN_MS: u64 = TURN.as_millis() as u64;
 
-/// More gangs than any run has.
+/// More gangs than any run has: a bound for what a hostile board may say.
 const GANGS_MAX: u32 = 1 << 16;
 
 /// The longest epoch with the changes: a round of turns of so many gangs. A pair must fit into a second.
 const ROUND_MAX_MS: u64 = 600;
 
-/// What switching costs: a pair costs so much at least, in seconds.
+/// What switching costs: a pair costs so much at least, in seconds. *Chosen*: some tens of writes
+/// into programs and of calls that set nice levels.
 const SWITCHING_S: f64 = 0.002;
 
-/// A single pair of one run counts as this much, as a logarithm, at most.
+/// A single pair of one run counts as this much, as a logarithm, at most: a factor of four, so that of two
+/// runs none outvotes the other by one extreme pair.
 pub(crate) const LOG_MAX: f64 = 1.4;
 
-/// So many pairs in a row that show a gain end that the changes are taken back: the doubt favours them.
+/// So many pairs in a row that show a gain end that the changes are taken back: the doubt favours them. By
+/// chance that happens once in 2⁵.
 const BETTER_PAIRS: u32 = 5;
 
-/// How long a verdict holds, at first and at most.
+/// How long a verdict holds, at first and at most. *Derived*: a harmful change that is tried again after a
+/// minute costs some pairs of 24 ms, 0.2 % of it.
 const HOLDS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3_600)];
 
 /// While the changes are taken back: time between two looks, and how far, as a logarithm, progress must be
-/// below that with them in two looks.
+/// below that with them in two looks. *Chosen*: by a quarter, above what phases of a program do, and below the
+/// factors of 2 to 70 that spinning costs.
 const LOOK: Duration = Duration::from_millis(250);
 const FALLEN: f64 = 0.3;
 
-/// Results that stay on the board.
+/// Results that stay on the board: those of the last second and of runs that read it late.
 const RESULTS_KEPT: usize = 4;
 
 /// The reason for undoing a change for an epoch.
@@ -121,22 +126,11 @@ pub struct WaitsGuard {
     members: BTreeSet<u32>,
     /// The present pair, and the next one.
     pairs: VecDeque<Pair>,
-    /// What was added to the cost for pairs that this run has asked for, by their seconds.
-    reserved: BTreeMap<u64, f64>,
-    evidence: Evidence,
-    /// The number of the last pair, and how many in a row have shown that the changes help.
-    last_number: Option<f64>,
-    better: u32,
-    /// Progress with the changes.
-    with: Rates,
-    /// The time with changes, and what pairs have cost, in seconds.
-    in_force_s: f64,
-    spent_s: f64,
+    shown: Shown,
+    costs: Costs,
+    fall: Fall,
     /// Until when a verdict holds, by the common clock: longer with each one that follows.
     holds: Option<Backoff>,
-    /// The last look that a fall of the progress is measured from, and looks in a row that showed one.
-    last: Look,
-    fallen: u32,
     /// Since when the present has not been disturbed by an epoch.
     undisturbed_from: Time,
     now: Time,
@@ -146,6 +140,69 @@ pub struct WaitsGuard {
     reporting: BTreeSet<AppId>,
     note: Note,
     findings: WaitsFindings,
+}
+
+/// What pairs have shown since the last verdict.
+#[derive(Debug, Default)]
+struct Shown {
+    evidence: Evidence,
+    /// The number of the last pair, and how many in a row have shown that the changes help.
+    last: Option<f64>,
+    better: u32,
+}
+
+impl Shown {
+    fn take(&mut self, number: f64) {
+        self.evidence.take(number);
+        self.last = Some(number);
+        self.better = if number > 0.0 { self.better + 1 } else { 0 };
+    }
+}
+
+/// What pairs cost, in seconds.
+#[derive(Debug, Default)]
+struct Costs {
+    /// The time with changes, and what pairs have cost.
+    in_force_s: f64,
+    spent_s: f64,
+    /// What was added to the cost for pairs that this run has asked for, by their seconds.
+    reserved: BTreeMap<u64, f64>,
+}
+
+impl Costs {
+    fn reserve(&mut self, second: u64, expected_s: f64) {
+        self.reserved.insert(second, expected_s);
+        self.spent_s += expected_s;
+    }
+
+    /// The pair of this second has cost so much.
+    fn pay(&mut self, second: u64, cost_s: f64) {
+        let reserved_s = self.reserved.remove(&second).unwrap_or(0.0);
+        self.spent_s = (self.spent_s + cost_s - reserved_s).max(0.0);
+    }
+
+    fn can_afford(&self, expected_s: f64) -> bool {
+        self.spent_s + expected_s <= COST_MAX * self.in_force_s
+    }
+}
+
+/// Whether a run gets less done than with the changes, while these are taken back.
+#[derive(Debug, Default)]
+struct Fall {
+    /// Progress with the changes.
+    with: Rates,
+    /// The look that a fall is measured from, and looks in a row that showed one.
+    last: Look,
+    looks: u32,
+}
+
+impl Fall {
+    /// Takes in a look. Returns whether the progress has fallen.
+    fn take(&mut self, look: &Look) -> bool {
+        let Some(level) = look.since(&self.last).log_over(&self.with) else { return false };
+        self.looks = if level < -FALLEN { self.looks + 1 } else { 0 };
+        self.looks > 1
+    }
 }
 
 impl WaitsGuard {
@@ -172,7 +229,7 @@ impl WaitsGuard {
         let pair = self.pairs.front().and_then(Pair::due_ns);
         let common = self.takes_part.then(|| pair.map_or(plans, |pair| pair.min(plans)))?;
         let own = Time(common.saturating_sub(self.ahead_ns));
-        let look = self.last.at() + LOOK;
+        let look = self.fall.last.at() + LOOK;
         Some(if self.note.verdict.is_off { own.min(look) } else { own })
     }
 
@@ -202,10 +259,10 @@ impl WaitsGuard {
             || board.notes.iter().any(|(_, note)| note.changes || note.verdict.is_off);
         let is_amid_pair = self.take_epochs(clock, &look);
         if is_amid_pair || !self.note.verdict.is_off {
-            self.last = look;
-        } else if self.last.at() + LOOK <= look.at() + MOMENT {
+            self.fall.last = look;
+        } else if self.fall.last.at() + LOOK <= look.at() + MOMENT {
             self.watch_for_a_fall(clock / SECOND_NS, &look);
-            self.last = look;
+            self.fall.last = look;
         }
         if self.plans_in * SECOND_NS + SECOND_NS / 2 <= clock + MOMENT.as_nanos() as u64 {
             let second = clock / SECOND_NS;
@@ -237,7 +294,7 @@ impl WaitsGuard {
         }
         let mut result = None;
         if let Some((with, without)) = pair.rates() {
-            self.with.approach(with, 1.0 / (1.0 + self.evidence.pairs().min(9) as f64));
+            self.fall.with.approach(with, 1.0 / (1.0 + self.shown.evidence.pairs().min(9) as f64));
             // Without any work there is no result; others need not wait for one.
             let Some(log) = with.log_over(without) else { return };
             result = Some(log.clamp(-LOG_MAX, LOG_MAX));
@@ -250,7 +307,7 @@ impl WaitsGuard {
     /// In the middle of a second: takes in the pair of the last one, and plans those of the next.
     fn plan(&mut self, second: u64, board: &Board) {
         if self.note.changes && self.plans_in != 0 {
-            self.in_force_s += 1.0;
+            self.costs.in_force_s += 1.0;
         }
         let members: BTreeSet<u32> = board.notes.iter().map(|(run, _)| *run).collect();
         if members != self.members {
@@ -281,8 +338,7 @@ impl WaitsGuard {
 
     /// Another set of runs, or another verdict: what was measured says nothing about it.
     fn begin_anew(&mut self, second: u64) {
-        self.evidence = Evidence::default();
-        self.last_number = None;
+        (self.shown.evidence, self.shown.last) = (Evidence::default(), None);
         self.note.results.clear();
         if self.note.verdict.is_off {
             self.agree(Agreed { second, is_off: false }, second);
@@ -301,8 +357,8 @@ impl WaitsGuard {
             }
         }
         self.note.verdict = agreed;
-        self.evidence = Evidence::default();
-        (self.fallen, self.better) = (0, 0);
+        self.shown.evidence = Evidence::default();
+        (self.fall.looks, self.shown.better) = (0, 0);
     }
 
     /// A verdict holds from now on.
@@ -323,25 +379,22 @@ impl WaitsGuard {
         let logs: Option<Vec<f64>> = of_pair.map(|(_, log)| *log).collect();
         let Some(logs) = logs.filter(|logs| !logs.is_empty()) else { return };
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-        self.spent_s += cost_s(self.lost(mean), self.off_ms());
-        self.spent_s -= self.reserved.remove(&second).unwrap_or(0.0);
-        self.spent_s = self.spent_s.max(0.0);
-        self.evidence.take(mean);
-        self.last_number = Some(mean);
-        self.better = if mean > 0.0 { self.better + 1 } else { 0 };
+        let cost_s = cost_s(self.lost(mean), self.off_ms());
+        self.costs.pay(second, cost_s);
+        self.shown.take(mean);
         self.findings.pairs += 1;
         self.findings.runs = logs.len() as u32;
         self.judge(second + 1);
     }
 
     fn judge(&mut self, second: u64) {
-        let (effect, interval) = (self.evidence.estimate(), self.evidence.interval());
+        let (effect, interval) = (self.shown.evidence.estimate(), self.shown.evidence.interval());
         let is_off = self.note.verdict.is_off;
         let state = match interval {
             Some((low, _)) if low > 0.0 => Some(WaitsState::Kept),
             Some((_, high)) if high < 0.0 => Some(WaitsState::TakenBack),
-            _ if is_off && self.better >= BETTER_PAIRS => Some(WaitsState::Kept),
-            _ => (self.evidence.pairs() >= PAIRS_MAX).then_some(WaitsState::Unclear),
+            _ if is_off && self.shown.better >= BETTER_PAIRS => Some(WaitsState::Kept),
+            _ => (self.shown.evidence.pairs() >= PAIRS_MAX).then_some(WaitsState::Unclear),
         };
         if !is_off && (state.is_some() || self.findings.state == WaitsState::NotJudged) {
             self.findings.gain = Some(Gain::of(effect, interval));
@@ -357,7 +410,7 @@ impl WaitsGuard {
             }
             _ => {}
         }
-        self.evidence = Evidence::default();
+        self.shown.evidence = Evidence::default();
     }
 
     /// The share of an epoch's progress that is lost because it is not as it is between pairs.
@@ -375,12 +428,12 @@ impl WaitsGuard {
     fn may_ask(&self, second: u64) -> bool {
         let holds = self.holds(second) && !self.note.verdict.is_off;
         let is_metered = self.findings.meter.is_some() && self.note.changes;
-        is_metered && !holds && self.spent_s + self.expected_s() <= COST_MAX * self.in_force_s
+        is_metered && !holds && self.costs.can_afford(self.expected_s())
     }
 
     /// What the next pair costs, by the last one; a first one may lose all.
     fn expected_s(&self) -> f64 {
-        cost_s(self.last_number.map_or(1.0, |number| self.lost(number)), self.off_ms())
+        cost_s(self.shown.last.map_or(1.0, |number| self.lost(number)), self.off_ms())
     }
 
     fn ask(&mut self, second: u64) {
@@ -388,15 +441,12 @@ impl WaitsGuard {
         let off_ms = self.off_ms();
         self.note.asks.retain(|ask| ask.second + 1 == second);
         self.note.asks.push(Ask { second, off_ms });
-        self.reserved.insert(second, expected_s);
-        self.spent_s += expected_s;
+        self.costs.reserve(second, expected_s);
     }
 
     /// While the changes are taken back: whether this run gets less done than with them.
     fn watch_for_a_fall(&mut self, second: u64, look: &Look) {
-        let Some(level) = look.since(&self.last).log_over(&self.with) else { return };
-        self.fallen = if level < -FALLEN { self.fallen + 1 } else { 0 };
-        if self.fallen > 1 {
+        if self.fall.take(look) {
             self.hold(second);
             self.findings.state = WaitsState::Fell;
             self.agree(Agreed { second: second.max(self.note.verdict.second + 1), is_off: false }, second);

@@ -237,7 +237,7 @@ fn a_pair_in_which_any_run_was_late_is_not_judged() {
     let mut guard = WaitsGuard { note: note(Some(-0.5)), ..WaitsGuard::default() };
     for (of_other, pairs) in [(None, 0), (Some(-0.1), 1)] {
         guard.take_results(7, &Board { notes: vec![(3, note(of_other))], ..Board::default() });
-        assert_eq!((guard.findings.pairs, guard.evidence.pairs()), (pairs, pairs as usize));
+        assert_eq!((guard.findings.pairs, guard.shown.evidence.pairs()), (pairs, pairs as usize));
     }
     assert_eq!(guard.findings.runs, 2);
 }

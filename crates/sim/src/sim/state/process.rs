@@ -2,12 +2,9 @@
 
 use crate::program::Waiting;
 use crate::random::Random;
-use corewise_core::observe::{ProcessReading, SampleReading};
+use corewise_core::observe::{ProcessReading, SAMPLES_PER_S, SampleReading};
 use corewise_core::time::Time;
 use std::time::Duration;
-
-/// Clock samples per second of CPU time.
-const SAMPLES_PER_S: f64 = 199.0;
 
 /// The process of an application's current run.
 #[derive(Debug, Clone, Default)]
@@ -212,7 +209,7 @@ impl Times {
         let [all, kernel, spinning, yielding, cycles, fpu] = since;
         let working = (all - kernel - spinning).max(0.0) / all.max(1.0);
         let fpu_busy = if working > 0.0 { (fpu / (cycles * working).max(1.0)).min(1.0) } else { 0.0 };
-        *rest += all * SAMPLES_PER_S / 1e9;
+        *rest += all * f64::from(SAMPLES_PER_S) / 1e9;
         let count = rest.trunc().max(0.0);
         *rest -= count;
         for _ in 0..count as u64 {
