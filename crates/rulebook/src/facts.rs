@@ -9,16 +9,21 @@ use nix::unistd::{Uid, User};
 use std::ffi::OsString;
 use std::path::Path;
 
+/// The length of the name of a thread (`TASK_COMM_LEN` without the zero byte).
+const COMM_MAX: usize = 15;
+
 /// Returns what is known of a process; all is unknown if it has ended. The build id is only read if it is
 /// wanted, as that opens the executable.
 pub fn of(proc: &Proc, pid: u32, wants_build_id: bool) -> Facts {
     let exe = proc.executable(pid).ok().map(|path| path.to_string_lossy().into_owned());
+    let comm = proc.name(pid).ok();
     let groups = proc.control_groups(pid).ok();
     let cgroup = groups.as_ref().and_then(|groups| groups.of_systemd());
     let units = cgroup.map(|path| cgroup::units_of(path, Uid::effective().as_raw()));
     let uid = effective_user(proc, pid);
     Facts {
-        name: proc.program_name(pid).or_else(|| proc.name(pid).ok()),
+        name: proc.program_name(pid).or_else(|| comm.clone()),
+        comm,
         exe,
         build_id: wants_build_id.then(|| build_id(&proc.program_link(pid))).flatten(),
         units,
@@ -31,10 +36,14 @@ pub fn of(proc: &Proc, pid: u32, wants_build_id: bool) -> Facts {
 /// Returns what will be known of a command that this process starts.
 pub fn of_command(command: &[OsString], wants_build_id: bool) -> Facts {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    let file = command.first().and_then(|first| privileged::file_of(first)?.canonicalize().ok());
+    let started = command.first().and_then(|first| privileged::file_of(first));
+    let comm = started.as_ref().and_then(|file| Some(file.file_name()?.to_string_lossy().into_owned()));
+    let file = started.and_then(|file| file.canonicalize().ok());
     let build_id = file.as_ref().filter(|_| wants_build_id).and_then(|file| build_id(file));
     Facts {
         name: program::name_of(&words),
+        // The kernel names the first thread by the file, and keeps so much of it.
+        comm: comm.map(|name| name.chars().take(COMM_MAX).collect()),
         exe: file.map(|file| file.to_string_lossy().into_owned()),
         build_id,
         ..of(&Proc::own(), std::process::id(), false)
@@ -64,6 +73,7 @@ mod tests {
         for (file, text) in [
             ("cgroup", cgroup),
             ("cmdline", b"python3\0/srv/train.py\0"),
+            ("comm", b"python3\n"),
             ("status", b"Name:\tpython\xff\nUid:\t4000000000\t4000000001\t0\t0\n"),
         ] {
             std::fs::write(folder.join(file), text).unwrap();
@@ -77,6 +87,7 @@ mod tests {
         let facts = process(root.path(), Path::new("/opt/x (deleted)"), b"0::/a.slice/b.service/c\xff\n");
         let expected = Facts {
             name: Some("train.py".to_owned()),
+            comm: Some("python3".to_owned()),
             exe: Some("/opt/x".to_owned()),
             build_id: None,
             units: Some(vec!["b.service".to_owned(), "a.slice".to_owned()]),

@@ -76,7 +76,7 @@ fn names_in(folder: &Path) -> io::Result<Vec<OsString>> {
 
 fn file(path: &Path) -> SourceFile {
     let is_none = path.canonicalize().is_ok_and(|target| target == Path::new(NONE));
-    let content = if is_none { Ok(Vec::new()) } else { input::read(path, FILE_MAX) };
+    let content = if is_none { Ok(Vec::new()) } else { input::read_regular(path, FILE_MAX) };
     SourceFile { path: path.to_owned(), content }
 }
 
@@ -130,6 +130,14 @@ mod tests {
         let errors = read(&directories).unwrap_err().to_string();
         assert!(errors.contains("rules.d: cannot read it: Not a directory"), "{errors}");
         assert!(errors.contains("rules.toml: cannot read it: No such file"), "{errors}");
+    }
+
+    #[test]
+    fn a_pipe_is_refused_at_once_and_nobody_waits_for_its_writer() {
+        let root = tempfile::tempdir().unwrap();
+        nix::unistd::mkfifo(&root.path().join("rules.toml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let errors = read(&[root.path().to_owned()]).unwrap_err().to_string();
+        assert!(errors.contains("rules.toml: cannot read it: it is not a regular file"), "{errors}");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::iter::successors;
 pub struct Facts {
     /// What corewise calls it: its script, or its executable.
     pub name: Option<String>,
+    /// The name of its first thread, as the kernel has it: 15 bytes at most.
+    pub comm: Option<String>,
     /// The path of its executable.
     pub exe: Option<String>,
     /// The build id of its executable, in lower-case hexadecimal.
@@ -29,6 +31,8 @@ pub struct Facts {
 pub enum Fact {
     /// What corewise calls it.
     Name,
+    /// The name of its first thread.
+    Comm,
     /// The executable.
     Exe,
     /// The executable's build id.
@@ -43,12 +47,14 @@ pub enum Fact {
 
 impl Fact {
     /// All, in the order in which they are shown.
-    pub const ALL: [Fact; 6] = [Fact::Name, Fact::Exe, Fact::BuildId, Fact::Unit, Fact::User, Fact::Cgroup];
+    pub const ALL: [Fact; 7] =
+        [Fact::Name, Fact::Comm, Fact::Exe, Fact::BuildId, Fact::Unit, Fact::User, Fact::Cgroup];
 
     /// Returns the key in the files.
     pub fn word(self) -> &'static str {
         match self {
             Fact::Name => "name",
+            Fact::Comm => "comm",
             Fact::Exe => "exe",
             Fact::BuildId => "build-id",
             Fact::Unit => "unit",
@@ -66,6 +72,7 @@ impl Facts {
         let one = |text: &Option<String>| text.clone().map(|text| vec![text]);
         match fact {
             Fact::Name => one(&self.name),
+            Fact::Comm => one(&self.comm),
             Fact::Exe => {
                 let path = self.exe.as_ref()?;
                 let file = path.rsplit('/').next().filter(|file| file.len() < path.len());

@@ -63,7 +63,7 @@ const RULE: Kind = Kind {
 };
 const MATCH: Kind = Kind {
     name: "`match`",
-    keys: &["name", "exe", "build-id", "unit", "user", "cgroup"],
+    keys: &["name", "comm", "exe", "build-id", "unit", "user", "cgroup"],
     elsewhere: "it is a condition: write match.exe = \"…\", or what it is",
 };
 /// Keys that there might be, and what to do instead.

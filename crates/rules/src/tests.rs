@@ -34,6 +34,7 @@ fn check(text: &str, expected: &str) {
 fn facts() -> Facts {
     Facts {
         name: Some("train.py".to_owned()),
+        comm: Some("python3.13".to_owned()),
         exe: Some("/usr/bin/python3.13".to_owned()),
         units: Some(vec!["batch.service".to_owned(), "low.slice".to_owned()]),
         user: Some("alice".to_owned()),
@@ -52,7 +53,7 @@ fn every_key_is_understood() {
     let rules = sound(
         "[daemon]\npolicy = 'pa:turn=500ms'\ninterval = '250ms'\nguard = 'off'\nwaits = 'spin'\n\
          watch = 'matched'\napplications = 'program'\npower-saver = 'ignore'\n\
-         [[rule]]\nname = 'a'\nmatch = { name = 'x', exe = ['y', '/z/*'], \
+         [[rule]]\nname = 'a'\nmatch = { name = 'x', comm = 'x*', exe = ['y', '/z/*'], \
          build-id = 'ab*', unit = 'u.service', user = 'me', cgroup = '/c' }\nleave-alone = true\n\
          [[rule]]\nname = 'b'\nmatch.user = '*'\nkinds = ['slow', 'mid1']\nwaits = 'turns'\n\
          [[rule]]\nname = 'c'\n[rule.match]\nuser = '*'\n\
@@ -68,7 +69,7 @@ fn every_key_is_understood() {
     assert_eq!(daemon.power_saver, Some(PowerSaver::Ignore));
     let [a, b, c, d, e] = &rules.rules[..] else { panic!("{rules:?}") };
     assert_eq!(a.conditions.iter().map(|condition| condition.fact).collect::<Vec<_>>(), Fact::ALL);
-    assert_eq!(a.conditions[1].patterns, ["y", "/z/*"]);
+    assert_eq!(a.conditions[2].patterns, ["y", "/z/*"]);
     assert_eq!(a.settings, Settings { leave_alone: true, ..Settings::default() });
     let kinds = PeChoice::Kinds(vec!["slow".to_owned(), "mid1".to_owned()]);
     assert_eq!((&b.settings.pes, b.settings.waits), (&Some(kinds), Mitigations::from_word("turns")));
@@ -109,6 +110,8 @@ fn a_rule_matches_if_all_conditions_hold() {
         ("exe = 'python3.13'", true),
         ("exe = 'python3'", false),
         ("name = 'train.py'", true),
+        ("comm = 'python3.13'", true),
+        ("comm = 'train.py'", false),
         ("cgroup = '/low.slice'", true),
         ("cgroup = '/low'", false),
         ("build-id = '*'", false),
@@ -195,8 +198,8 @@ fn the_error_for_a_wrong_key_names_the_right_one_or_its_place() {
     );
     check(
         "[[rule]]\nname = 'a'\nmatch = { user = 'x', exec = 'y' }",
-        "3:23: `match` has no key `exec`; the nearest is `exe`; it has name, exe, build-id, unit, user, \
-         cgroup",
+        "3:23: `match` has no key `exec`; the nearest is `exe`; it has name, comm, exe, build-id, unit, \
+         user, cgroup",
     );
     let head = "[[rule]]\nname = 'a'\nmatch.user = 'x'\n";
     check(

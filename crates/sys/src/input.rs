@@ -35,12 +35,31 @@ pub fn open_regular(path: &Path) -> Result<File> {
 
 /// Inspects the path, then opens it. `follow` may be `O_NOFOLLOW`.
 pub fn open_with(path: &Path, follow: OFlag, also_pipes: bool) -> Result<File> {
+    open_inspected(path, follow, also_pipes).map_err(helped)
+}
+
+/// Adds to what the kernel says what helps.
+pub fn helped(error: Error) -> Error {
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    let words = error.to_string();
+    let words = words.split(" (os error").next().unwrap_or_default();
+    let remedy = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "check its path",
+        ErrorKind::PermissionDenied => "check its permissions, or be root",
+        _ => return error,
+    };
+    Error::new(error.kind(), format!("{words}: {remedy}"))
+}
+
+fn open_inspected(path: &Path, follow: OFlag, also_pipes: bool) -> Result<File> {
     let seen = File::from(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC | follow, Mode::empty())?);
     let kind = seen.metadata()?.file_type();
     let is_wanted = kind.is_file() || (also_pipes && kind.is_fifo());
     if !is_wanted {
         let kinds = if also_pipes { "neither a file nor a pipe" } else { "not a regular file" };
-        return Err(Error::new(ErrorKind::InvalidInput, format!("it is {kinds}")));
+        return Err(Error::new(ErrorKind::InvalidInput, format!("it is {kinds}: name another one")));
     }
     // Do not wait for a writer, nor for a lease on the file.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
@@ -54,6 +73,11 @@ pub fn read(path: &Path, max: u64) -> Result<Vec<u8>> {
         return read_at_most(file, max);
     }
     read_at_most(Patient(file), max)
+}
+
+/// Reads a regular file with a limit in bytes. Anything else is an error at once.
+pub fn read_regular(path: &Path, max: u64) -> Result<Vec<u8>> {
+    read_at_most(open_regular(path)?, max)
 }
 
 /// Reads a text with a limit in bytes.
