@@ -59,7 +59,8 @@ impl Finding {
         Finding::Needed { what: what.to_string(), costs, remedy: remedy.to_string() }
     }
 
-    fn here(what: impl ToString) -> Finding {
+    /// Returns that of something that is there.
+    pub fn here(what: impl ToString) -> Finding {
         Finding::Here { what: what.to_string() }
     }
 }

@@ -10,6 +10,7 @@
 
 mod checks;
 mod machine;
+mod others;
 
 use crate::outputs::JsonOutput;
 use anyhow::Result;
@@ -46,7 +47,8 @@ impl Doctor {
     pub fn execute(self) -> Result<u8> {
         self.json.check()?;
         let machine = Machine::at(Path::new("/"));
-        let checks = checks::all(&machine);
+        let mut checks = checks::all(&machine);
+        checks.push(Check { name: "decides alone", finding: others::services(&machine) });
         let works = !checks.iter().any(|check| matches!(check.finding, Finding::Needed { .. }));
         let examined = Examined { works, machine: machine.facts(), checks };
         self.json.show(&examined, || human(&examined))?;
