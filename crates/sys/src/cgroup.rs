@@ -8,6 +8,7 @@
 //! then.
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ pub enum GroupError {
     )]
     NotMounted,
     /// The group does not exist.
-    #[error("there is no control group {path} below {root}")]
+    #[error("there is no control group {path} below {root}: `systemd-cgls` shows all")]
     Absent {
         /// The path as given by the user.
         path: String,
@@ -53,7 +54,9 @@ pub enum GroupError {
         root: String,
     },
     /// No unit with this name is running.
-    #[error("no unit {name} runs: there is no control group of that name below {root}")]
+    #[error(
+        "no unit {name} runs: there is no control group of that name below {root}; `systemctl` lists units"
+    )]
     NoUnit {
         /// The name.
         name: String,
@@ -136,6 +139,20 @@ impl Hierarchy {
                 paths: found.into_iter().map(|group| group.path).collect(),
             }),
         }
+    }
+}
+
+impl Hierarchy {
+    /// Returns the names of the running units of systemd, as far as they can be seen.
+    pub fn unit_names(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        // What cannot be read ends the walk: some names are better than none.
+        let _ = walk(&self.root, &mut |folder| {
+            let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+            names.extend(name.filter(|name| UNIT_KINDS.iter().any(|kind| name.ends_with(kind))));
+            Ok(())
+        });
+        names
     }
 }
 
@@ -364,6 +381,14 @@ mod tests {
         }
         let (name, path) = ("x.service".to_owned(), "/user.slice/user@7.service/x.service".to_owned());
         assert_eq!(service_of(&format!("{path}/worker/1")), Some(Service { path, name }));
+    }
+
+    #[test]
+    fn running_units_are_listed_by_their_names() {
+        let groups =
+            [("a.slice", ""), ("a.slice/b.service", "7\n"), ("a.slice/b.service/worker", ""), ("c", "")];
+        let (_root, groups) = hierarchy(&groups);
+        assert_eq!(groups.unit_names().into_iter().collect::<Vec<_>>(), ["a.slice", "b.service"]);
     }
 
     fn hierarchy(groups: &[(&str, &str)]) -> (tempfile::TempDir, Hierarchy) {

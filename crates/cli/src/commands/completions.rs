@@ -1,17 +1,16 @@
 //! `corewise completions`: completion scripts of shells.
 
-use crate::help;
 use anyhow::Result;
-use clap::{Command, ValueEnum};
+use clap::ValueEnum;
 use corewise_render::terminal;
 
-/// Print what a shell needs to complete options and commands.
+/// Print what a shell needs to complete commands, options and their values.
 ///
-/// The packages of corewise install these files; `corewise manual DIR` writes all of them.
+/// The shell then asks `corewise` itself what can stand at the cursor. The packages of corewise install these files; `corewise manual DIR` writes all of them.
 #[derive(Debug, clap::Args)]
 pub struct Completions {
     /// The shell
-    #[arg(value_name = "bash|zsh|fish", value_enum, hide_possible_values = true)]
+    #[arg(value_name = "bash|zsh|fish", value_enum)]
     shell: Shell,
 }
 
@@ -33,23 +32,20 @@ impl Shell {
         }
     }
 
-    /// Returns the completion of a command tree.
-    pub fn completion(self, tree: &Command) -> Vec<u8> {
-        let shell = match self {
-            Shell::Bash => clap_complete::Shell::Bash,
-            Shell::Zsh => clap_complete::Shell::Zsh,
-            Shell::Fish => clap_complete::Shell::Fish,
-        };
-        let mut text = Vec::new();
-        clap_complete::generate(shell, &mut help::shown(tree), "corewise", &mut text);
-        text
+    /// The completion, for the shell.
+    pub fn completion(self) -> &'static str {
+        match self {
+            Shell::Bash => include_str!("../completions/corewise.bash"),
+            Shell::Zsh => include_str!("../completions/_corewise"),
+            Shell::Fish => include_str!("../completions/corewise.fish"),
+        }
     }
 }
 
 impl Completions {
-    /// Prints that of the command tree; returns the exit status.
-    pub fn execute(self, tree: &Command) -> Result<u8> {
-        terminal::print(&String::from_utf8(self.shell.completion(tree))?)?;
+    /// Prints it; returns the exit status.
+    pub fn execute(self) -> Result<u8> {
+        terminal::print(self.shell.completion())?;
         Ok(0)
     }
 }

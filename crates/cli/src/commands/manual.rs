@@ -30,7 +30,7 @@ impl Manual {
         }
         let completions = made(self.directory.join("completions"))?;
         for shell in Shell::value_variants() {
-            whole_file::write(&completions.join(shell.file()), &shell.completion(tree))?;
+            whole_file::write(&completions.join(shell.file()), shell.completion().as_bytes())?;
         }
         Ok(0)
     }
@@ -104,8 +104,7 @@ mod tests {
         for file in ["corewise.bash", "_corewise", "corewise.fish"] {
             let completion =
                 std::fs::read_to_string(directory.path().join("completions").join(file)).unwrap();
-            assert!(completion.contains("adapt-team") && completion.contains("emulate-slow"), "{file}");
-            assert!(!completion.contains("policy-keeper"), "{file}");
+            assert!(completion.contains(" complete -- "), "{file}");
         }
     }
 }
