@@ -11,7 +11,7 @@ pub enum BranchError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// There is no such process.
-    #[error("there is no process {0}")]
+    #[error("there is no process {0}: `pgrep NAME` prints the numbers of those that there are")]
     NoProcess(u32),
     /// Following a process was refused.
     #[error(

@@ -1,13 +1,13 @@
 //! What shells propose while somebody types a command line.
 //!
-//! Problem: what can stand at a place follows from the tree of commands, from files, and from what runs at that
-//! moment; a script that lists it knows the first alone. Approach: the scripts of the shells ask
-//! `corewise complete -- WORD…`, with the words up to the cursor. Options, commands and words of lists come from
-//! the tree, other values from [`proposals`], by what the help calls the value. Where words of another command are
-//! typed, only their number is answered, and the shell completes that command by its own means.
+//! Problem: what can stand at a place follows from the tree of commands, from files, and from what runs at
+//! that moment; a script that lists it knows the first alone. Approach: the scripts of the shells ask
+//! `corewise complete -- WORD…`, with the words up to the cursor. Options, commands and words of lists come
+//! from the tree, other values from [`proposals`], by what the help calls the value. Where words of another
+//! command are typed, only their number is answered, and the shell completes that command by its own means.
 //!
-//! The answer has a line for each proposal: the word, a tabulator, and what it is. The line with a number begins with
-//! the tabulator. Limit: a word that holds one of these two characters is not proposed.
+//! The answer has a line for each proposal: the word, a tabulator, and what it is. The line with a number
+//! begins with the tabulator. Limit: a word that holds one of these two characters is not proposed.
 
 use crate::experiments;
 use clap::{Arg, Command};
@@ -72,8 +72,8 @@ pub fn answer(tree: &Command, words: Vec<OsString>) -> String {
     answer
 }
 
-/// Returns how many of the last words are another command with its arguments, if they are. At its first word, one
-/// that is empty or begins with `-` may become an option of ours as well, unless `--` stands before it.
+/// Returns how many of the last words are another command with its arguments, if they are. At its first word,
+/// one that is empty or begins with `-` may become an option of ours as well, unless `--` stands before it.
 fn words_of_command(tree: &Command, words: &[OsString]) -> Option<usize> {
     let matches = tree.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
     let mut matches = &matches;

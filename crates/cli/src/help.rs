@@ -8,6 +8,7 @@
 use crate::examples;
 use clap::Command;
 use clap::Command as Tree;
+use clap::builder::PossibleValue;
 use corewise_render::table::Table;
 
 /// The commands in groups. Each command is in one.
@@ -62,7 +63,7 @@ pub fn completed(mut command: Command) -> Command {
     for (name, first) in FIRST {
         command = command.mut_subcommand(name, |command| with_short_help(command, first));
     }
-    command = with_examples(command, "");
+    command = with_words_once(with_examples(command, ""));
     let list = list(&command);
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}\nOptions:\n{{options}}"
@@ -81,6 +82,19 @@ fn with_short_help(command: Command, first: &[&str]) -> Command {
         }
         _ => argument,
     })
+}
+
+/// Shows the words of a list once: where the value is called by them, not behind its help again.
+fn with_words_once(command: Command) -> Command {
+    let command = command.mut_args(|argument| {
+        let words = argument.get_possible_values();
+        let words: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
+        let name = argument.get_value_names().and_then(|names| names.first());
+        let is_called_so = name.is_some_and(|name| name.as_str() == words.join("|"));
+        let is_hidden = is_called_so || argument.is_hide_possible_values_set();
+        argument.hide_possible_values(is_hidden)
+    });
+    command.mut_subcommands(with_words_once)
 }
 
 /// Adds their examples to a command and those below it.

@@ -1,12 +1,15 @@
 //! The `corewise` command.
 
 mod commands;
+mod completion;
 mod examples;
 mod experiments;
 mod help;
 #[cfg(test)]
 mod hostile;
 mod machine_file;
+#[cfg(test)]
+mod mistyped;
 mod old_spellings;
 mod options;
 mod outputs;
@@ -17,6 +20,7 @@ mod recording_file;
 mod remedies;
 mod report_file;
 mod session;
+mod values;
 mod whole_file;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -97,6 +101,13 @@ enum Command {
         regions: u64,
     },
     Completions(Completions),
+    /// What can stand at the cursor; asked by the completions of shells
+    #[command(hide = true)]
+    Complete {
+        /// The words of the line after `corewise`, up to the cursor
+        #[arg(last = true)]
+        words: Vec<OsString>,
+    },
     Manual(Manual),
     /// The process that holds the command of a policy; started by `--policy exec:COMMAND`
     #[command(name = policy_command::SUBCOMMAND, hide = true)]
@@ -109,7 +120,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    stack::with_room(run_command)
+    stack::with_room(|| ExitCode::from(run_command(std::env::args_os())))
 }
 
 /// Returns the command tree.
@@ -125,8 +136,9 @@ fn parsed(arguments: Vec<OsString>) -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-fn run_command() -> ExitCode {
-    let (arguments, hints) = old_spellings::renewed(std::env::args_os());
+/// Executes a command line; returns the exit status.
+fn run_command(words: impl Iterator<Item = OsString>) -> u8 {
+    let (arguments, hints) = old_spellings::renewed(words);
     hints.iter().for_each(terminal::message);
     // Errors of corewise have other exit statuses than failures of its command, as in env(1) and timeout(1).
     let (result, failure): (_, fn(&anyhow::Error) -> u8) = match parsed(arguments).command {
@@ -156,7 +168,11 @@ fn run_command() -> ExitCode {
             let failure = paths.exit_status_of();
             (paths.execute(), failure)
         }
-        Command::Completions(completions) => (completions.execute(&tree()).map(exited), |_| 1),
+        Command::Completions(completions) => (completions.execute().map(exited), |_| 1),
+        Command::Complete { words } => {
+            let answer = completion::answer(&help::shown(&tree()), words);
+            (terminal::print(&answer).map(|()| exited(0)).map_err(Into::into), |_| 1)
+        }
         Command::Manual(manual) => (manual.execute(&tree()).map(exited), |_| 1),
         Command::Pgo(pgo) => (pgo.execute().map(exited), |_| 1),
         Command::Demo(demo) => (demo.execute().map(exited), |_| 1),
@@ -168,12 +184,12 @@ fn run_command() -> ExitCode {
     match result {
         Ok(status) => {
             standard_error::finish();
-            ExitCode::from(end_as(status))
+            end_as(status)
         }
         Err(error) => {
             terminal::message(terminal::describe_error(error.as_ref()));
             standard_error::finish();
-            ExitCode::from(failure(&error))
+            failure(&error)
         }
     }
 }

@@ -1,13 +1,12 @@
 //! The options that several subcommands share.
 
-use crate::{machine_file, profile_file};
+use crate::{machine_file, profile_file, values};
 use anyhow::{Context, Result, bail};
 use corewise_core::classify::FPU_THRESHOLD;
 use corewise_core::engine::EngineConfig;
 use corewise_core::machine_model::MachineModel;
 use corewise_core::policy::exec::{Peer, StartCommand};
 use corewise_core::policy::{self, Policy, PolicySpec};
-use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
 use corewise_counters as counters;
 use corewise_discovery as discovery;
@@ -20,6 +19,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The shortest time between two decisions.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+
 /// What is decided, and how often.
 #[derive(Debug, clap::Args)]
 pub struct PolicyOptions {
@@ -29,9 +31,9 @@ pub struct PolicyOptions {
     #[arg(long, value_name = "FILE")]
     ipc_ratios: Option<PathBuf>,
     /// Time between two decisions, with its unit
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::at_least(INTERVAL_MIN))]
     interval: Duration,
-    #[arg(long, value_name = "USAGE", value_parser = share, help = fpu_threshold_help())]
+    #[arg(long, value_name = "USAGE", value_parser = values::number(0.0..=1.0), help = fpu_threshold_help())]
     fpu_threshold: Option<f64>,
 }
 
@@ -47,9 +49,11 @@ pub enum OnOff {
 pub struct SourceOptions {
     /// Where FPU usage comes from: hardware counters, clock samples, or nowhere
     #[arg(long, value_name = counters::Choice::WORDS, default_value = "auto")]
+    #[arg(value_parser = values::word::<counters::Choice>(counters::Choice::WORDS))]
     pub counters: counters::Choice,
     /// How threads are found: by BPF (needs privileges) or by polling /proc
-    #[arg(long, value_name = "auto|bpf|poll", default_value = "auto")]
+    #[arg(long, value_name = discovery::Choice::WORDS, default_value = "auto")]
+    #[arg(value_parser = values::word::<discovery::Choice>(discovery::Choice::WORDS))]
     pub discovery: discovery::Choice,
 }
 
@@ -58,7 +62,7 @@ pub struct SourceOptions {
 #[group(id = "targets", multiple = true)]
 pub struct Targets {
     /// Running processes and their descendants
-    #[arg(value_name = "PID", value_delimiter = ',', value_parser = pid)]
+    #[arg(value_name = "PID", value_delimiter = ',', value_parser = values::pid)]
     pub pids: Vec<u32>,
     /// The processes of a control group (version 2) and its descendants, including processes that join it;
     /// its directory, or its path as in /proc/PID/cgroup
@@ -67,14 +71,6 @@ pub struct Targets {
     /// A running systemd unit (NAME.service, NAME.scope, NAME.slice), by its control group
     #[arg(long = "unit", value_name = "NAME")]
     pub units: Vec<String>,
-}
-
-/// Parses the number of a process; whether there is one is checked later.
-pub fn pid(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| {
-        let shown = corewise_render::terminal::Name(text);
-        format!("write the number of a process (`pgrep {shown}` prints those of a name)")
-    })
 }
 
 impl Targets {
@@ -209,7 +205,7 @@ impl RulesPlace {
     /// Returns the directories. One that is named must be there; those of an installation need not be.
     pub fn directories(&self) -> Result<Vec<PathBuf>> {
         if let Some(missing) = self.config_dir.iter().find(|directory| !directory.is_dir()) {
-            bail!("--config-dir {}: there is no such directory", missing.display());
+            bail!("--config-dir {}: there is no such directory: check its path", missing.display());
         }
         Ok(if self.config_dir.is_empty() { files::directories() } else { self.config_dir.clone() })
     }
@@ -258,6 +254,11 @@ impl ThisMachine {
 }
 
 impl FpuModules {
+    /// Returns whether a file is named.
+    pub fn is_given(&self) -> bool {
+        self.fpu_modules.is_some()
+    }
+
     /// Returns the topology of this machine.
     pub fn live(&self) -> Result<Topology> {
         Ok(topology::load(&Source::Live, self.fpu_modules.as_deref())?)
@@ -273,22 +274,5 @@ fn read_ratios(file: &Path) -> Result<BTreeMap<String, f64>> {
     match ratios.iter().find(|(_, ratio)| !(ratio.is_finite() && **ratio > 0.0)) {
         Some((name, ratio)) => bail!("{shown}: the ratio {ratio} of {name} is not above 0"),
         None => Ok(ratios),
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    const SHORTEST: Duration = Duration::from_millis(10);
-    let interval = parse_duration(text).map_err(|error| error.to_string())?;
-    if interval < SHORTEST {
-        return Err(format!("`{text}` is too short: the shortest interval is 10ms"));
-    }
-    Ok(interval)
-}
-
-/// Parses a share of a whole.
-pub fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("`{text}` is not a share: write a number from 0 to 1")),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::whole_file::{self, Stream};
 use anyhow::{Context, Result};
+use clap::builder::{MapValueParser, PathBufValueParser, TypedValueParser, ValueParserFactory};
 use corewise_render::terminal;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -29,6 +30,15 @@ impl From<OsString> for OutputFile {
             Some(text) => filled(text).into(),
             None => name.into(),
         })
+    }
+}
+
+/// An empty name is refused.
+impl ValueParserFactory for OutputFile {
+    type Parser = MapValueParser<PathBufValueParser, fn(PathBuf) -> OutputFile>;
+
+    fn value_parser() -> Self::Parser {
+        PathBufValueParser::new().map(|path| OutputFile::from(path.into_os_string()))
     }
 }
 

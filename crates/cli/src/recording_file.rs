@@ -54,7 +54,8 @@ pub fn read(path: &Path) -> Result<Recording> {
     let shown = Name(&shown);
     let bytes =
         input::read(path, input::DATA_MAX).with_context(|| format!("cannot read the recording {shown}"))?;
-    parse(bytes).with_context(|| format!("{shown} is not a usable recording"))
+    parse(bytes)
+        .with_context(|| format!("{shown} is not a usable recording; `corewise run --record` makes one"))
 }
 
 /// Parses a recording, compressed or not.

@@ -34,11 +34,8 @@ pub fn check_writable(path: &Path) -> Result<()> {
             let directory = directory_of(path);
             let probe = tempfile::Builder::new().prefix(BEGUN).tempfile_in(&directory);
             probe.with_context(|| {
-                format!(
-                    "cannot write {}: check that {} exists and may be written",
-                    path.display(),
-                    directory.display()
-                )
+                let (path, directory) = (path.display(), directory.display());
+                format!("cannot write {path}: check that {directory} exists and may be written")
             })?;
         }
         Err(error) => return Err(refused(path, error)),

@@ -345,18 +345,24 @@ fn what_cannot_be_understood_is_refused_with_a_remedy() {
         (&["--variant", "taskset", "--", "true"], "write a name, `=` and"),
         (&["--variant", "a='b", "--", "true"], "a quote without its end"),
         (&["--variant", "default=nice", "--", "true"], "two variants called `default`"),
-        (&["--baseline", "b", "--variant", "a=nice", "--", "true"], "there is no variant `b`; there are: a"),
-        (&["--runs", "0", "--", "true"], "the number of runs is 0"),
-        (&["--copies", "0", "--", "true"], "--copies 0: write a number from 1"),
+        (
+            &["--baseline", "b", "--variant", "a=nice", "--", "true"],
+            "there is no variant `b`; there are: default, a",
+        ),
         (&["--resume", "/no/such/file"], "cannot read the comparison /no/such/file"),
         (&["--json=/no/such/directory/c.json", "--", "true"], "cannot write"),
     ] {
         let said = failure(arguments);
         assert!(said.contains(words), "no `{words}` in {said}");
     }
-    let output = compare(&["--policy", "best", "--", "true"]).output().expect("corewise starts");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("there is no policy `best`; there are: "), "{output:?}");
+    for (option, value, words) in [
+        ("--policy", "best", "there is no policy `best`; there are: "),
+        ("--runs", "0", "write a whole number from 1"),
+        ("--copies", "0", "write a whole number from 1 to 10000"),
+    ] {
+        let output = compare(&[option, value, "--", "true"]).output().expect("corewise starts");
+        assert!(output.status.code() == Some(2) && text(&output.stderr).contains(words), "{output:?}");
+    }
 }
 
 #[test]

@@ -26,8 +26,8 @@ fn bash_understands_its_completion() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
-/// What a real bash proposes for a line, as when somebody presses the tabulator key there. `words` is the line as bash
-/// parts it, also at `=` and `:`.
+/// What a real bash proposes for a line, as when somebody presses the tabulator key there. `words` is the
+/// line as bash parts it, also at `=` and `:`.
 fn proposed(directory: &Path, words: &[&str]) -> Vec<String> {
     const SCRIPT: &str = r#"source "$1"; shift; COMP_LINE=$1; COMP_POINT=${#COMP_LINE}; shift
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); typed=${COMP_WORDS[COMP_CWORD]}

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The socket, or what is locked beside it, cannot be created.
-    #[error("cannot create {}", path.display())]
+    #[error("cannot create {}: check that its directory exists and may be written", path.display())]
     Create {
         /// The file.
         path: PathBuf,

@@ -67,6 +67,11 @@ pub enum Extent {
     Command,
 }
 
+impl Extent {
+    /// The words that users give for them.
+    pub const WORDS: &str = "program|process|unit|command";
+}
+
 impl std::str::FromStr for Extent {
     type Err = String;
 
@@ -76,7 +81,7 @@ impl std::str::FromStr for Extent {
             "process" => Ok(Extent::Process),
             "unit" => Ok(Extent::Unit),
             "command" => Ok(Extent::Command),
-            _ => Err(format!("`{text}` is none of program, process, unit, command")),
+            _ => Err(format!("`{text}` is none of {}", Extent::WORDS)),
         }
     }
 }

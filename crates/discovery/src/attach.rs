@@ -20,7 +20,7 @@ pub struct Running {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
     /// No process has this ID.
-    #[error("there is no process {pid}")]
+    #[error("there is no process {pid}: `pgrep NAME` prints the numbers of those that there are")]
     Gone {
         /// The process ID.
         pid: u32,

@@ -89,6 +89,11 @@ pub enum Choice {
     Poll,
 }
 
+impl Choice {
+    /// The words that users give for them.
+    pub const WORDS: &str = "auto|bpf|poll";
+}
+
 impl std::str::FromStr for Choice {
     type Err = String;
 
@@ -97,7 +102,7 @@ impl std::str::FromStr for Choice {
             "auto" => Ok(Choice::Auto),
             "bpf" => Ok(Choice::Bpf),
             "poll" => Ok(Choice::Poll),
-            _ => Err(format!("`{text}` is none of auto, bpf, poll")),
+            _ => Err(format!("`{text}` is none of {}", Choice::WORDS)),
         }
     }
 }

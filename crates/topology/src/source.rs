@@ -27,7 +27,7 @@ impl Source {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file or directory cannot be read.
-    #[error("cannot read {}: {source}; check the path and its permissions", path.display())]
+    #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -66,6 +66,6 @@ pub enum LoadError {
 
 impl LoadError {
     pub(crate) fn read(path: &Path) -> impl FnOnce(std::io::Error) -> LoadError + '_ {
-        move |source| LoadError::Read { path: path.to_owned(), source }
+        move |source| LoadError::Read { path: path.to_owned(), source: corewise_sys::input::helped(source) }
     }
 }

@@ -29,7 +29,7 @@ pub struct Detach {
 #[derive(Debug, clap::Args)]
 struct Named {
     /// The processes
-    #[arg(value_name = "PID", required = true, value_delimiter = ',', value_parser = crate::options::pid)]
+    #[arg(value_name = "PID", required = true, value_delimiter = ',', value_parser = crate::values::pid)]
     pids: Vec<u32>,
     /// The daemon's socket
     #[arg(long, value_name = "FILE")]

@@ -3,8 +3,9 @@
 use crate::machine_file;
 use crate::outputs::OutputFile;
 use crate::profile_views::Views;
-use crate::whole_file;
+use crate::{values, whole_file};
 use anyhow::{Context, Result, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use corewise_bench::conditions::Refusal;
 use corewise_bench::executor::{LiveExecutor, Options};
 use corewise_bench::kernels;
@@ -12,7 +13,6 @@ use corewise_bench::nas::npb;
 use corewise_core::calibrate::{Executor, Progress, Settings, calibrate, discover::discover};
 use corewise_core::kernels::{Kernel, Nas, ProblemClass};
 use corewise_core::profile::{Circumstances, Evidence, MachineProfile, parse, to_json};
-use corewise_core::time::parse_duration;
 use corewise_core::topology::Topology;
 use corewise_render::terminal;
 use corewise_render::terminal::progress::ProgressBar;
@@ -33,6 +33,9 @@ const QUIET_LOOKS: u32 = 4;
 /// The name, beside the default place, of a profile that must not replace the one there.
 const PARTIAL: &str = "profile-partial.json";
 
+/// The shortest time for a calibration.
+const BUDGET_MIN: Duration = Duration::from_secs(1);
+
 /// The exit status after Ctrl-C, as in a shell.
 const INTERRUPTED: u8 = 130;
 
@@ -51,7 +54,7 @@ pub struct Calibrate {
     #[arg(long)]
     discover: bool,
     /// End after this time at the latest, such as 90s or 5min
-    #[arg(long, value_name = "TIME", value_parser = budget)]
+    #[arg(long, value_name = "TIME", value_parser = values::at_least(BUDGET_MIN))]
     budget: Option<Duration>,
     /// Where to write the profile [default: $XDG_DATA_HOME/corewise/profile.json; nowhere with --machine]
     #[arg(long, short, value_name = "FILE")]
@@ -62,7 +65,8 @@ pub struct Calibrate {
     #[arg(long, value_name = "LIST")]
     pes: Option<String>,
     /// Only these kernels, separated by commas, and no NAS benchmarks but those of --npb
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernels())]
+    #[arg(hide_possible_values = true)]
     kernels: Vec<Kernel>,
     /// Run the NPB binaries of DIR (bt.A.x, …) instead of the built-in NAS benchmarks
     #[arg(long, value_name = "DIR", conflicts_with = "machine")]
@@ -77,7 +81,7 @@ pub struct Calibrate {
     #[arg(long, conflicts_with = "machine")]
     realtime: bool,
     /// The seed of the order of measuring
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::whole(0..=u64::MAX))]
     seed: u64,
     /// Calibrate a model of another machine instead: a machine profile (.json), the machine of a scenario
     /// (.toml), one that hwloc exported or that was recorded, or one in a line ("pack:1 l2:4 core:2 pu:1")
@@ -85,7 +89,7 @@ pub struct Calibrate {
     machine: Option<String>,
     /// The model's noise: relative standard deviation of one measurement
     #[arg(long, value_name = "SHARE", requires = "machine", default_value_t = 0.02)]
-    #[arg(value_parser = crate::options::share)]
+    #[arg(value_parser = values::number(0.0..=1.0))]
     noise: f64,
 }
 
@@ -306,17 +310,9 @@ fn binaries(directory: &Path) -> Result<Vec<(Nas, ProblemClass)>> {
     Ok(found)
 }
 
-fn kernel(text: &str) -> Result<Kernel, String> {
-    Kernel::from_name(text).ok_or_else(|| {
-        let names: Vec<&str> = Kernel::ALL.into_iter().map(Kernel::name).collect();
-        format!("there is no kernel `{text}`; there are: {}", names.join(", "))
-    })
-}
-
-fn budget(text: &str) -> Result<Duration, String> {
-    const SHORTEST: Duration = Duration::from_secs(1);
-    let budget = parse_duration(text).map_err(|error| error.to_string())?;
-    if budget < SHORTEST { Err(format!("`{text}` is too short: the least is 1s")) } else { Ok(budget) }
+fn kernels() -> impl TypedValueParser<Value = Kernel> {
+    let names = PossibleValuesParser::new(Kernel::ALL.map(Kernel::name));
+    names.try_map(|name| Kernel::from_name(&name).ok_or("there is no such kernel"))
 }
 
 #[cfg(test)]

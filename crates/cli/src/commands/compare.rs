@@ -4,15 +4,14 @@ pub mod file;
 pub mod workload;
 
 use crate::outputs::{JsonOutput, OutputFile};
-use crate::whole_file;
+use crate::{values, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_bench::comparison::{CommandExecutor, RunError};
 use corewise_core::comparison::{
     ALONE, Application, BLOCKS_MIN, Ending, Length, Plan, Printed, Progress, Stage, Variant, Workload,
     conduct, detectable,
 };
-use corewise_core::policy::{PolicySpec, SPREAD};
-use corewise_core::time::parse_duration;
+use corewise_core::policy::SPREAD;
 use corewise_daemon::client;
 use corewise_render::comparison::{Comparison, DEFAULT, csv, page, share, table};
 use corewise_render::terminal;
@@ -25,7 +24,7 @@ use workload::{WorkloadFile, copies, words};
 /// The default number of runs of each variant.
 const RUNS: u32 = 20;
 /// The maximum number of copies of a command.
-const COPIES_MAX: u32 = 10_000;
+pub const COPIES_MAX: u32 = 10_000;
 /// The exit status after Ctrl-C, as in shells.
 pub const INTERRUPTED: u8 = 130;
 
@@ -52,25 +51,25 @@ pub struct Compare {
     #[arg(long, value_name = "NAME=PREFIX")]
     variant: Vec<String>,
     /// A variant under `corewise run` with this policy; may be given several times
-    #[arg(long, value_name = "POLICY", value_parser = policy)]
+    #[arg(long, value_name = "POLICY", value_parser = values::policy)]
     policy: Vec<String>,
     /// The variant that the others are compared with [default: the command as it is, or the first line]
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
     /// Run this many copies of the command at the same time
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::whole(1..=COPIES_MAX))]
     copies: u32,
     /// Runs of each variant, which is the number of blocks [default: 20]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::whole(1..=u32::MAX))]
     runs: Option<u32>,
     /// Instead of a number of runs: as many as fit into this time, such as 90s or 5min
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "runs")]
+    #[arg(long, value_name = "TIME", value_parser = values::any_time, conflicts_with = "runs")]
     budget: Option<Duration>,
     /// Start each application again and again for this time in each run: throughput, not time, is compared
-    #[arg(long = "duration", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long = "duration", value_name = "TIME", value_parser = values::any_time)]
     fixed: Option<Duration>,
     /// End a run that takes longer than this; it has failed
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::any_time)]
     timeout: Option<Duration>,
     /// Compare a number, or a time with its unit, that the commands print: the last match of the first group
     #[arg(long, value_name = "NAME=REGEX", value_parser = figure)]
@@ -79,7 +78,7 @@ pub struct Compare {
     #[arg(long, value_name = "REGEX", value_parser = latency)]
     latency: Option<Printed>,
     /// Warm-up runs of each variant, which do not count
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::whole(0..=u32::MAX))]
     warmup: u32,
     /// A command line that is run once before everything
     #[arg(long, value_name = "COMMAND_LINE")]
@@ -97,7 +96,7 @@ pub struct Compare {
     #[arg(long, conflicts_with = "show_output")]
     same_output: bool,
     /// The seed of the order of the runs
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::whole(0..=u64::MAX))]
     seed: u64,
     /// Print all runs as JSON, or write them to a file (--json=FILE), for --resume and for tools that read
     /// hyperfine's export
@@ -194,7 +193,8 @@ impl Compare {
             if self.lines.is_empty() { self.variants(file.as_ref())? } else { self.of_lines()? };
         if let Some(name) = &self.baseline {
             let Some(index) = variants.iter().position(|variant| variant.name == *name) else {
-                let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+                let names = variants.iter().map(|variant| variant.name.as_str());
+                let names: Vec<&str> = [DEFAULT].into_iter().chain(names).collect();
                 bail!("--baseline: there is no variant `{name}`; there are: {}", names.join(", "));
             };
             variants[..=index].rotate_right(1);
@@ -261,9 +261,6 @@ impl Compare {
     }
 
     fn copied(&self, command: Vec<String>) -> Result<Workload> {
-        if !(1..=COPIES_MAX).contains(&self.copies) {
-            bail!("--copies {}: write a number from 1 to {COPIES_MAX}", self.copies);
-        }
         let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0 };
         Ok(Workload { applications: copies(application, self.copies), completions: 1, fixed_seconds: None })
     }
@@ -336,10 +333,6 @@ fn under_corewise(policy: &str) -> Result<Vec<String>> {
     // What is asked for by name is made ready before the command begins; the default is compared as it is.
     let named: &[&str] = if policy == SPREAD.name { &[] } else { &["--policy", policy] };
     Ok([&[own, "run", "--quiet"], named, &["--"]].concat().into_iter().map(str::to_owned).collect())
-}
-
-fn policy(text: &str) -> Result<String, String> {
-    text.parse::<PolicySpec>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn figure(text: &str) -> Result<Printed, String> {

@@ -6,7 +6,8 @@ use corewise_render::terminal;
 
 /// Print what a shell needs to complete commands, options and their values.
 ///
-/// The shell then asks `corewise` itself what can stand at the cursor. The packages of corewise install these files; `corewise manual DIR` writes all of them.
+/// The shell then asks `corewise` itself what can stand at the cursor. The packages of corewise install these
+/// files; `corewise manual DIR` writes all of them.
 #[derive(Debug, clap::Args)]
 pub struct Completions {
     /// The shell

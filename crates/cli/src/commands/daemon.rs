@@ -3,6 +3,7 @@
 use crate::options::{PolicyOptions, RulesPlace, SourceOptions, Targets, ThisMachine};
 use crate::session::team_size::Teams;
 use crate::session::{self, Machine, SessionRequest};
+use crate::values;
 use anyhow::{Context, Result, anyhow, bail};
 use corewise_binding::actuators;
 use corewise_core::engine::{Engine, EngineConfig};
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+const LEVELS: &str = "off|error|warn|info|debug";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Watch all programs and place their threads, until it is ended.
@@ -51,8 +53,9 @@ pub struct Daemon {
     dry_run: bool,
     #[command(flatten)]
     metrics: MetricsOptions,
-    /// The least important messages that are logged: off, error, warn, info, or debug
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    /// The least important messages that are logged
+    #[arg(long, value_name = LEVELS, default_value = "info")]
+    #[arg(value_parser = values::word::<LevelFilter>(LEVELS))]
     log_level: LevelFilter,
     #[command(flatten)]
     policy: PolicyOptions,
@@ -65,7 +68,7 @@ pub struct Daemon {
 #[derive(Debug, clap::Args)]
 struct MetricsOptions {
     /// Serve metrics as OpenMetrics over HTTP at this address, path /metrics
-    #[arg(long = "metrics", value_name = "ADDRESS:PORT", value_parser = address)]
+    #[arg(long = "metrics", value_name = "ADDRESS:PORT", value_parser = values::address)]
     address: Option<SocketAddr>,
     /// Serve metrics at an address that other machines reach, too
     #[arg(long = "metrics-public", requires = "address")]
@@ -73,13 +76,6 @@ struct MetricsOptions {
     /// Write metrics to this file, for the node exporter's textfile collector
     #[arg(long = "metrics-file", value_name = "FILE.prom")]
     file: Option<PathBuf>,
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
-        format!("write a number of an address and a port, such as 127.0.0.1:{}", port.unwrap_or("9775"))
-    })
 }
 
 impl MetricsOptions {
@@ -202,7 +198,7 @@ fn percent(text: &str) -> Result<f64, String> {
     if percent > 0.0 && percent <= 100.0 {
         return Ok(percent);
     }
-    Err("a percentage above 0, up to 100, is expected".to_owned())
+    Err("write a percentage above 0, up to 100".to_owned())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `corewise demo`: shows on this machine what corewise gains for programs that wait for each other.
 
-use super::compare::{Compare, INTERRUPTED};
+use super::compare::{COPIES_MAX, Compare, INTERRUPTED};
+use crate::values;
 use anyhow::{Context, Result};
 use clap::Parser;
 use corewise_bench::openmp;
@@ -21,13 +22,13 @@ pub const PROGRAM: &str = "demo-program";
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// How many programs at once
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = values::whole(1..=COPIES_MAX))]
     copies: u32,
     /// How many parallel regions each executes
-    #[arg(long, value_name = "N", default_value_t = 150)]
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = values::whole(1..=u64::MAX))]
     regions: u64,
     /// How long at the longest, roughly
-    #[arg(long, value_name = "TIME", default_value = "45s")]
+    #[arg(long, value_name = "TIME", default_value = "45s", value_parser = values::time_text)]
     budget: String,
 }
 

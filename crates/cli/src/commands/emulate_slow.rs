@@ -2,11 +2,11 @@
 
 use crate::outputs::JsonOutput;
 use crate::session::exited;
+use crate::values;
 use anyhow::{Context, Result};
 use corewise_binding::recovery;
 use corewise_binding::slow::{Achieved, Means, SPEED_MIN, SlowPes, Wish};
 use corewise_core::cpuset::CpuSet;
-use corewise_core::time::parse_duration;
 use corewise_core::topology::{DomainKind, Topology};
 use corewise_render::terminal;
 use corewise_sys::environment;
@@ -37,13 +37,12 @@ pub struct EmulateSlow {
     speed: f64,
     /// The means: frequency limits (frequency), real-time threads (threads), or whichever works (auto)
     #[arg(long, value_enum, value_name = "auto|frequency|threads", default_value = "auto")]
-    #[arg(hide_possible_values = true)]
     by: By,
     /// The period in which real-time threads take their share once
-    #[arg(long, value_name = "TIME", value_parser = period, default_value = "2ms")]
+    #[arg(long, value_name = "TIME", value_parser = values::time(PERIODS), default_value = "2ms")]
     period: Duration,
     /// Without a command: end after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "command")]
+    #[arg(long, value_name = "TIME", value_parser = values::any_time, conflicts_with = "command")]
     duration: Option<Duration>,
     /// Print errors only
     #[arg(long, short)]
@@ -180,7 +179,7 @@ fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(speed) if (SPEED_MIN..1.0).contains(&speed) => Ok(speed),
         _ => Err(format!(
-            "`{text}` is not a valid speed: write a share of the present one from {SPEED_MIN} (less would \
+            "write a share of the present one from {SPEED_MIN} (less would \
              leave the kernel no time on the PE) to below 1, such as 0.5"
         )),
     }
@@ -188,12 +187,3 @@ fn speed(text: &str) -> Result<f64, String> {
 
 /// Shorter periods cost more than they take, longer ones are noticed as pauses.
 const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(100);
-
-fn period(text: &str) -> Result<Duration, String> {
-    let period = parse_duration(text).map_err(|error| error.to_string())?;
-    if PERIODS.contains(&period) {
-        Ok(period)
-    } else {
-        Err(format!("`{text}` is not a valid period: choose one from 1ms to 100ms"))
-    }
-}

@@ -1,7 +1,7 @@
 //! `corewise experiment`: simulates the experiments of the papers.
 
 use crate::outputs::{JsonOutput, OutputFile};
-use crate::{experiments, whole_file};
+use crate::{experiments, values, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_render::experiment::{index, page, table};
 use corewise_render::table::Table;
@@ -29,6 +29,9 @@ enum Action {
     Run(Run),
 }
 
+/// Threads beyond that help nobody.
+const JOBS_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
 #[derive(Debug, clap::Args)]
 struct Run {
     /// Its name, the path of a folder with an experiment.toml, or `all`
@@ -40,10 +43,10 @@ struct Run {
     #[command(flatten)]
     json: JsonOutput,
     /// How many seeds, instead of the experiment's own numbers
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = values::whole(1..=u32::MAX))]
     runs: Option<u32>,
     /// How many threads simulate; as many as there are PEs if left out. The results are the same
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::whole(NonZeroUsize::MIN..=JOBS_MAX))]
     jobs: Option<NonZeroUsize>,
 }
 

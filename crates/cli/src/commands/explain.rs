@@ -21,7 +21,7 @@ pub struct Explain {
     #[arg(value_name = "REPORT")]
     file: PathBuf,
     /// One thread, with everything that was decided about it
-    #[arg(long, value_name = "TID")]
+    #[arg(long, value_name = "TID", value_parser = crate::values::whole(1..=u32::MAX))]
     tid: Option<u32>,
 }
 

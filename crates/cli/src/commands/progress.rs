@@ -2,10 +2,10 @@
 
 use crate::outputs::{JsonLines, JsonOutput};
 use crate::session::exited;
+use crate::values;
 use anyhow::{Context, Result};
 use corewise_core::progress::{SLICES_MIN, Slice, Unknown, ratio};
 use corewise_core::stats::Interval;
-use corewise_core::time::parse_duration;
 use corewise_counters::progress::{Meter, SLICE};
 use corewise_discovery::attach;
 use corewise_render::terminal::{self, Name};
@@ -31,16 +31,16 @@ const PATIENCE: u32 = 3;
 #[derive(Debug, clap::Args)]
 pub struct Progress {
     /// Instead of a command: a running process, until it ends or Ctrl-C
-    #[arg(long, value_name = "PID", value_parser = crate::options::pid, conflicts_with = "command")]
+    #[arg(long, value_name = "PID", value_parser = values::pid, conflicts_with = "command")]
     pid: Option<u32>,
     /// Time between two lines
-    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = values::at_least(INTERVAL_MIN), default_value = "1s")]
     interval: Duration,
     /// How long the baseline is measured, at least
-    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "3s")]
+    #[arg(long, value_name = "TIME", value_parser = values::at_least(INTERVAL_MIN), default_value = "3s")]
     baseline: Duration,
     /// With --pid: end after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "pid")]
+    #[arg(long, value_name = "TIME", value_parser = values::any_time, requires = "pid")]
     duration: Option<Duration>,
     #[command(flatten)]
     json: JsonOutput,
@@ -48,6 +48,9 @@ pub struct Progress {
     #[arg(required_unless_present = "pid", last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
+
+/// Measuring a speed takes so long.
+const INTERVAL_MIN: Duration = SLICE.saturating_mul(SLICES_MIN as u32);
 
 /// The maximum number of intervals that count together if one is not enough.
 const INTERVALS_MAX: usize = 8;
@@ -249,12 +252,4 @@ impl Thread {
 
 fn slices_of(time: Duration) -> usize {
     time.div_duration_f64(SLICE).ceil() as usize
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = parse_duration(text).map_err(|error| error.to_string())?;
-    if interval < SLICE * SLICES_MIN as u32 {
-        return Err(format!("`{text}` is too short: measuring a speed takes at least 800ms"));
-    }
-    Ok(interval)
 }

@@ -3,7 +3,7 @@
 use crate::options::{FpuModules, OtherMachine, PolicyOptions, start_patiently};
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::{recording_file, report_file};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use corewise_core::recording::{self, Question, Recording};
 use corewise_core::report::{Circumstances, Report, ReportBuilder, Sources};
 use corewise_core::world::control_loop;
@@ -49,6 +49,9 @@ impl Replay {
     }
 
     fn replay(&self) -> Result<Report> {
+        if self.modules.is_given() && self.machine.machine.is_none() {
+            bail!("--fpu-modules tells more about the machine of --machine: name that, too, or leave it out");
+        }
         let recording = recording_file::read(&self.file)?;
         let question = Question {
             machine: self.machine.model(&self.modules)?,

@@ -43,7 +43,7 @@ enum Action {
     /// Tell what is known of a process, which rules match it, and what applies
     Why {
         /// The process
-        #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(value_name = "PID", value_parser = crate::values::pid)]
         pid: u32,
         #[command(flatten)]
         json: JsonOutput,

@@ -6,13 +6,12 @@ use crate::remedies::ASK;
 use crate::session::attached;
 use crate::session::team_size::{Subject, Teams};
 use crate::session::{self, Ended, Knowledge, Machine, SessionRequest};
-use crate::{report_file, whole_file};
+use crate::{report_file, values, whole_file};
 use anyhow::{Result, bail};
 use corewise_binding::actuators;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy::Claims;
 use corewise_core::report::headline_of_unwatched;
-use corewise_core::time::parse_duration;
 use corewise_core::waits::Mitigations;
 use corewise_daemon::client;
 use corewise_discovery::Extent;
@@ -71,16 +70,18 @@ pub struct Run {
     /// Each program that a shell or a job runner starts (the parts of one that another program starts are
     /// one), each process that executes a program, each service, container or desktop application as a whole
     /// (and elsewhere each program), or everything below the command, process or control group together
-    #[arg(long, value_name = "program|process|unit|command", default_value = "program")]
+    #[arg(long, value_name = Extent::WORDS, default_value = "program")]
+    #[arg(value_parser = values::word::<Extent>(Extent::WORDS))]
     applications: Extent,
     /// Detach from the processes after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "targets")]
+    #[arg(long, value_name = "TIME", value_parser = values::any_time, requires = "targets")]
     duration: Option<Duration>,
     /// What to do when threads that busy-wait delay others
     ///
     /// off: nothing; spin: limit how long idle threads of OpenMP programs (GNU's libgomp) spin; turns: let
     /// programs that spin in other ways take turns; auto: both
-    #[arg(long, value_name = Mitigations::WORDS, value_parser = waits, default_value = "auto")]
+    #[arg(long, value_name = Mitigations::WORDS, default_value = "auto")]
+    #[arg(value_parser = values::word_by(Mitigations::WORDS, Mitigations::from_word))]
     waits: Mitigations,
     /// Start the command with thread teams of its fair share of the PEs (OMP_NUM_THREADS)
     ///
@@ -96,14 +97,14 @@ pub struct Run {
     ///
     /// This takes a program whose progress can be measured (docs/guard.md). Likewise, changes of waits that
     /// make all programs under corewise slower together are taken back (docs/waits.md)
-    #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_possible_values = true)]
+    #[arg(long, value_enum, value_name = "on|off", default_value = "on")]
     guard: OnOff,
     /// How the threads with a claim to fast PEs come first there, under policies for fast and slow PEs
     ///
     /// By a larger weight (weights), so that others may use a fast PE whenever they do not; or by keeping
     /// others on the slow PEs while they run (masks). By default weights, if they may be changed
     /// (CAP_SYS_NICE)
-    #[arg(long, value_enum, value_name = "weights|masks", hide_possible_values = true)]
+    #[arg(long, value_enum, value_name = "weights|masks")]
     claims: Option<ClaimsBy>,
     /// Watch the command itself, even if a daemon runs that would place it
     #[arg(long)]
@@ -124,10 +125,6 @@ pub struct Run {
 enum ClaimsBy {
     Weights,
     Masks,
-}
-
-fn waits(word: &str) -> Result<Mitigations, String> {
-    Mitigations::from_word(word).ok_or_else(|| format!("write one of {}", Mitigations::WORDS))
 }
 
 impl Run {

@@ -3,7 +3,7 @@
 use super::{check_profile, fuzz};
 use crate::options::{OnOff, start_patiently};
 use crate::outputs::{JsonOutput, OutputFile};
-use crate::{machine_file, whole_file};
+use crate::{machine_file, values, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy::PolicySpec;
 use corewise_core::policy::exec::StartCommand;
@@ -40,10 +40,10 @@ pub struct Sim {
     #[arg(long, value_name = "MACHINE")]
     machine: Option<String>,
     /// The first seed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::whole(0..=u64::MAX))]
     seed: Option<u64>,
     /// How many seeds, one after another
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = values::whole(1..=u32::MAX))]
     runs: Option<u32>,
     /// Another value for something in the scenario, such as machine.units.fpu_conflict=0.25: what depends on
     /// it?
@@ -68,11 +68,12 @@ pub struct Sim {
         conflicts_with_all = [
             "scenario", "machine", "runs", "set", "guard", "timeline", "json", "html", "commands",
         ],
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000)
+        value_parser = values::whole(1..=1_000_000_000_u64)
     )]
     fuzz: Option<u64>,
     /// How many seeds run in parallel; the result does not depend on it
     #[arg(long, value_name = "N", requires = "fuzz")]
+    #[arg(value_parser = values::whole(NonZeroU16::MIN..=NonZeroU16::MAX))]
     jobs: Option<NonZeroU16>,
     /// Instead of a scenario, make the model of a calibrated machine and compare it with the memory pairs
     /// measured there
@@ -158,7 +159,7 @@ impl Sim {
             (Some(machine), true) => workload(path, &text, machine, &self.set)?,
             (None, true) => bail!("{name} is a workload of rt-app: say on which machine with --machine"),
             (Some(_), false) => {
-                bail!("{name} has a machine of its own: --machine is for workloads of rt-app")
+                bail!("{name} has a machine of its own: --machine is for workloads of rt-app, leave it out")
             }
             (None, false) => (written(path, &text, &self.set)?, text),
         };

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub struct Status {
     /// One process: what is done with it and why, and its threads
-    #[arg(value_name = "PID", value_parser = crate::options::pid)]
+    #[arg(value_name = "PID", value_parser = crate::values::pid)]
     pid: Option<u32>,
     /// The daemon's socket
     #[arg(long, value_name = "FILE")]

@@ -2,7 +2,7 @@
 
 use crate::options::{PolicyOptions, start_patiently};
 use crate::outputs::JsonOutput;
-use crate::{machine_file, recording_file};
+use crate::{machine_file, recording_file, values};
 use anyhow::{Context, Result};
 use corewise_render::report::words::counters;
 use corewise_render::table::Table;
@@ -36,11 +36,11 @@ pub struct WhatIf {
     #[arg(long, value_name = "FILE|DIR|LINE")]
     recorded_on: Option<String>,
     /// The first seed of the simulation
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::whole(0..=u64::MAX))]
     seed: u64,
     /// How many seeds, one after another
     #[arg(long, value_name = "N", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(value_parser = values::whole(1..=1000_u32))]
     runs: u32,
     #[command(flatten)]
     json: JsonOutput,

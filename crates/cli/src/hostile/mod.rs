@@ -17,6 +17,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use targets::{TARGETS, Target};
 
+pub use targets::samples;
+
 /// The memory limit for all tests together.
 const MEMORY_MAX: usize = 3 << 30;
 /// The limits per case: of CPU time, so that other load does not matter, and of time, for a case that waits.

@@ -122,6 +122,20 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
+/// Returns a valid file of each format that commands read, with its name.
+pub fn samples() -> [(&'static str, Vec<u8>); 8] {
+    [
+        ("recording.cwr", recorded().concat().into_bytes()),
+        ("report.json", REPORT.clone().into_bytes()),
+        ("profile.json", PROFILE.clone().into_bytes()),
+        ("scenario.toml", scenario_text().into_bytes()),
+        ("run.paths", packed(PATHS.as_bytes())),
+        ("comparison.json", COMPARISON.clone().into_bytes()),
+        ("rt-app.json", RT_APP.as_bytes().to_vec()),
+        ("workload.toml", WORKLOAD.as_bytes().to_vec()),
+    ]
+}
+
 fn topology() -> Topology {
     Topology::synthetic("pack:1 l2:2 core:2 pu:1").expect("a machine")
 }

@@ -84,10 +84,12 @@ fn it_ends_with_what_it_is_attached_to_or_after_a_time() {
 
 #[test]
 fn what_cannot_be_attached_is_refused_with_the_reason() {
-    for (pid, reason) in [("4194999", "there is no process 4194999"), ("0", "no process 0")] {
+    for (pid, status, reason) in
+        [("4194999", 125, "there is no process 4194999"), ("0", 2, "write the number of a process")]
+    {
         let output = corewise().args(["run", "--pid", pid]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert_eq!(output.status.code(), Some(status), "{said}");
         assert!(said.contains(reason), "{said}");
     }
     let both = corewise().args(["run", "--pid", "1", "true"]).output().unwrap();

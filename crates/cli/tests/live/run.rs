@@ -400,8 +400,8 @@ fn bad_input_is_named_and_nothing_is_run() {
     };
     check(&["--policy", "best"], "there is no policy `best`");
     check(&["--interval", "1"], "`1` is not a duration");
-    check(&["--interval", "1ms"], "too short");
-    check(&["--fpu-threshold", "2"], "`2` is not a share");
+    check(&["--interval", "1ms"], "at least 10ms");
+    check(&["--fpu-threshold", "2"], "from 0 to 1");
     check(&["--counters", "magic"], "magic");
     check(&["--discovery", "magic"], "magic");
     check(&["--report", "/no/such/directory/r.json"], "/no/such/directory");

@@ -18,7 +18,7 @@ use std::io::{ErrorKind, Result, Write};
 /// Writes the text to standard output. A closed pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(printable(text).as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(printable(&for_people(text)).as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
@@ -27,7 +27,7 @@ pub fn print(text: &str) -> Result<()> {
 /// Writes a message to standard error, as standard output belongs to the command. Lines after the first are
 /// indented, as a message may contain a name with a line feed. A closed standard error is not an error.
 pub fn message(text: impl Display) {
-    let text = format!("corewise: {text}").replace('\n', "\n    ");
+    let text = for_people(&format!("corewise: {text}")).replace('\n', "\n    ");
     standard_error::say(&format!("{}\n", printable(text.trim_end())));
 }
 
@@ -44,7 +44,20 @@ pub fn describe_error(error: &(dyn Error + 'static)) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    text
+    for_people(&text)
+}
+
+/// Leaves out the kernel's numbers of errors, and the names of temporary files behind them: the words before
+/// them say as much.
+fn for_people(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.split_once(')').map_or(part, |(_, rest)| rest);
+        let path = rest.strip_prefix(" at path \"").and_then(|path| path.split_once('"'));
+        plain.push_str(path.map_or(rest, |(_, rest)| rest));
+    }
+    plain
 }
 
 /// Writes a line of JSON to standard error.
@@ -107,6 +120,13 @@ mod tests {
         assert_eq!(format!("{:<4}|{:>4}|", Name("ab"), Name("ab")), "ab  |  ab|");
         let json = serde_json::to_string(name).unwrap();
         assert_eq!(serde_json::from_str::<String>(&printable(&json)).unwrap(), name);
+    }
+
+    #[test]
+    fn numbers_of_errors_and_temporary_names_are_left_out() {
+        let text = "a: No such file (os error 2); b: Busy (os error 16) at path \"/x/.corewise-1\": c";
+        assert_eq!(for_people(text), "a: No such file; b: Busy: c");
+        assert_eq!(for_people("plain"), "plain");
     }
 
     /// An error and its cause.

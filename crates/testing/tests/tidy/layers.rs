@@ -205,12 +205,13 @@ pub fn proc_is_read_in_one_place(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Where processes are created, and why not all of it is `sys::launch`.
-const PROCESSES: [(&str, &str); 5] = [
+const PROCESSES: [(&str, &str); 6] = [
     ("crates/sys/src/launch.rs", "it starts all programs"),
     ("crates/sys/src/helper.rs", "witness, guardian and keeper execute nothing"),
     ("crates/topology/src/child.rs", "what reads untrusted files executes nothing"),
     ("crates/render/src/page/browser.rs", "the browser in which tests look at pages"),
     ("crates/cli/src/hostile/", "tests"),
+    ("crates/cli/src/mistyped.rs", "a test"),
 ];
 
 /// Programs inherit what corewise inherited, from whichever crate they are started: `sys::launch` sees to it.

@@ -1,8 +1,8 @@
 //! Services that decide about the same threads and PEs.
 //!
 //! Problem: two that place threads, change weights or clocks work against each other, and nothing fails.
-//! Approach: those that are known are looked for by the name of their process. Limits: a service that is not in
-//! [`SERVICES`]; processes that `/proc` hides.
+//! Approach: those that are known are looked for by the name of their process. Limits: a service that is not
+//! in [`SERVICES`]; processes that `/proc` hides.
 
 use super::checks::Finding;
 use super::machine::Machine;

@@ -2,7 +2,7 @@
 
 use super::file;
 use crate::outputs::OutputFile;
-use crate::whole_file;
+use crate::{values, whole_file};
 use anyhow::Result;
 use clap::ValueEnum;
 use corewise_branches as branches;
@@ -32,17 +32,17 @@ pub struct Record {
     rate: f64,
     /// Branches per window
     #[arg(long, value_name = "N", default_value = "32")]
-    #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
+    #[arg(value_parser = values::whole(2..=1024_u32))]
     branches: u32,
     /// One window in this many has 1024 branches instead: these show how loops are related (0: none; unless
     /// given: 8, or as many as make 20 a second)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::whole(0..=u32::MAX))]
     long_one_in: Option<u32>,
     /// Record a running process, which continues when the recording ends (Ctrl-C)
-    #[arg(long, short, value_name = "PID", conflicts_with = "command")]
+    #[arg(long, short, value_name = "PID", value_parser = values::pid, conflicts_with = "command")]
     pid: Option<u32>,
     /// End after this time, with its unit; a command then continues unrecorded
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::any_time)]
     duration: Option<Duration>,
     /// Where to write the recording
     #[arg(long, short, value_name = "FILE")]
@@ -150,8 +150,4 @@ fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
         _ => Err(format!("`{text}` is not a rate: write a number of samples a second, at most {RATE_MAX}")),
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    corewise_core::time::parse_duration(text).map_err(|error| error.to_string())
 }

@@ -31,7 +31,7 @@ pub struct Report {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// How many functions and paths to show
-    #[arg(long, value_name = "N", default_value = "20")]
+    #[arg(long, value_name = "N", default_value = "20", value_parser = crate::values::whole(1..=usize::MAX))]
     top: usize,
     #[command(flatten)]
     json: JsonOutput,

@@ -23,7 +23,7 @@ mod tools;
 
 use super::paths::{ModuleCounts, how_to_get_build_id, read_all, read_recording, without_other_builds};
 use crate::outputs::JsonOutput;
-use crate::whole_file;
+use crate::{values, whole_file};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use commands::Commands;
@@ -113,10 +113,10 @@ struct Optimise {
     bolt: When,
     /// How often each variant is measured
     #[arg(long, value_name = "N", default_value = "12")]
-    #[arg(value_parser = clap::value_parser!(u32).range(BLOCKS_MIN as i64..=1000))]
+    #[arg(value_parser = values::whole(BLOCKS_MIN as u32..=1000))]
     runs: u32,
     /// Continue after this time with the profile as it is, even if it is not good enough yet
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = record::duration)]
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = values::any_time)]
     record_max: Duration,
     /// Where variants, recordings, profiles and the output of builds are kept
     #[arg(long, value_name = "DIR", default_value = "corewise-pgo")]

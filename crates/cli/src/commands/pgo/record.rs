@@ -10,6 +10,7 @@
 //! longer counts as a descendant from the next one on: use `--service` for it.
 
 use super::super::paths::{Limits, Store};
+use crate::values;
 use anyhow::Result;
 use corewise_branches::{self as branches, BranchError, Options, Progress, Target};
 use corewise_paths::by_build::Builds;
@@ -42,7 +43,7 @@ const MIB: u64 = 1 << 20;
 #[command(group = clap::ArgGroup::new("target").required(true).args(["pid", "service", "system"]))]
 pub struct Record {
     /// A running process, with its descendants
-    #[arg(long, short, value_name = "PID")]
+    #[arg(long, short, value_name = "PID", value_parser = values::pid)]
     pid: Option<u32>,
     /// A running unit of systemd, also after it is restarted; needs root
     #[arg(long, value_name = "NAME")]
@@ -57,17 +58,17 @@ pub struct Record {
     #[arg(long, value_name = "HZ", default_value = "20", value_parser = rate)]
     rate: f64,
     /// How often windows are written: kill -9 and a full disk lose this much
-    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = period)]
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = values::at_least(PERIOD_MIN))]
     period: Duration,
     /// Remove older recordings
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = values::any_time)]
     age: Duration,
     /// Remove the oldest recordings while the store exceeds this many MiB
     #[arg(long, value_name = "MIB", default_value = "256")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = values::whole(1..=u32::MAX))]
     size: u32,
     /// End after this time
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::any_time)]
     duration: Option<Duration>,
 }
 
@@ -266,17 +267,4 @@ fn rate(text: &str) -> Result<f64, String> {
         Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
         _ => Err(format!("`{text}` is not a rate: write a number of samples a second, at most {RATE_MAX}")),
     }
-}
-
-/// Reads a time with its unit.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    corewise_core::time::parse_duration(text).map_err(|error| error.to_string())
-}
-
-fn period(text: &str) -> Result<Duration, String> {
-    let period = duration(text)?;
-    if period < PERIOD_MIN {
-        return Err(format!("`{text}` is too short: windows are written once a second at most"));
-    }
-    Ok(period)
 }

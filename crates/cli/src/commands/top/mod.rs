@@ -6,6 +6,7 @@ use crate::recording_file;
 use crate::session::attached;
 use crate::session::team_size::Teams;
 use crate::session::{Machine, SessionRequest};
+use crate::values;
 use anyhow::{Result, bail};
 use beside::Beside;
 use corewise_core::engine::EngineConfig;
@@ -51,13 +52,13 @@ pub struct Top {
     once: bool,
     /// Whether there are colours; auto: on a terminal that has them, unless NO_COLOR is set
     #[arg(long, value_enum, value_name = "auto|always|never", default_value = "auto")]
-    #[arg(hide_possible_values = true)]
     color: When,
     /// What counts as a program: each that a shell or a job runner starts (the parts of one that another
     /// program starts are one), each process that executes a program, each service, container or desktop
     /// application as a whole (and elsewhere each program), or everything below a process or control group
     /// together
-    #[arg(long, value_name = "program|process|unit|command", default_value = "program")]
+    #[arg(long, value_name = Extent::WORDS, default_value = "program")]
+    #[arg(value_parser = values::word::<Extent>(Extent::WORDS))]
     applications: Extent,
     #[command(flatten)]
     policy: PolicyOptions,
