@@ -146,7 +146,7 @@ fn rows(answer: &Value, of: &str, aligned: &str, columns: &[(&str, &str)]) -> St
             format!("{:.0}", 100.0 * share.as_f64().unwrap_or(0.0))
         }
         Value::String(text) => terminal::Name(text).to_string(),
-        Value::Number(number) if number.is_f64() => format!("{:.2}", number.as_f64().unwrap_or(0.0)),
+        Value::Number(number) if number.is_f64() => format!("{:.1}", number.as_f64().unwrap_or(0.0)),
         other => other.to_string(),
     };
     let mut table = Table::new(aligned);
@@ -176,6 +176,6 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let rows: Vec<Vec<&str>> = text.lines().skip(2).map(|row| row.split_whitespace().collect()).collect();
         assert_eq!(rows[0], ["PROGRAM", "PARALLEL", "RUNNABLE", "CPU%", "THREADS", "STARTED", "BY"]);
-        assert_eq!(rows[1], ["regions", "yes", "(HP)", "4.20", "46", "8", "-"], "the busiest first: {text}");
+        assert_eq!(rows[1], ["regions", "yes", "(HP)", "4.2", "46", "8", "-"], "the busiest first: {text}");
     }
 }

@@ -160,7 +160,8 @@ fn write_description(out: &mut String, prediction: &Prediction) -> std::fmt::Res
 /// The answer in one sentence.
 fn answer(prediction: &Prediction) -> String {
     let Prediction { policy, machine, recorded, .. } = prediction;
-    let machine = Name(machine);
+    // "the recorded machine: its name".
+    let machine = Name(machine.split(": ").next().unwrap_or(machine));
     let (Some(seconds), Some(speedup)) = (&prediction.seconds, &prediction.over_recorded) else {
         return format!(
             "Nothing can be said of the policy {policy} on {machine}: the simulation misses the recorded \
