@@ -129,6 +129,7 @@ mod tests {
         let shown = Fact::ALL.map(|fact| facts.shown(fact));
         let expected = [
             "unknown",
+            "unknown",
             "/opt/render/bin/x",
             "unknown",
             "a.service, b.slice",
