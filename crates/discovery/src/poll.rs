@@ -25,10 +25,10 @@
 //! - *Changes of TLP*, if requested: the known threads are read every [`TLP_INTERVAL`], less often if that
 //!   would cost more than [`SHARE_TLP`] of one CPU, and those that are runnable at that instant are counted.
 //!
-//! Limits: threads that live between two polls are not seen, and the last interval of an ended thread is
-//! lost. A change of TLP is reported late by up to the time between two counts, and a shorter one is missed.
-//! The kernel updates `schedstat` of a running thread at its clock tick, and that of a waiting thread when
-//! the wait ends. Kernels without `schedstat` provide only the ticks of `stat` and no waiting times.
+//! Limits: threads that live between two polls are not seen, and the last interval of an ended one is lost. A
+//! change of TLP is reported late by up to the time between two counts, and a shorter one is missed. The
+//! kernel updates `schedstat` of a running thread at its clock tick, and that of a waiting thread when the
+//! wait ends. Kernels without `schedstat` provide only the ticks of `stat` and no waiting times.
 
 use super::applications::{Applications, ExecutedProgram};
 use super::error::{DiscoveryError, FollowError};
@@ -48,9 +48,8 @@ use std::time::{Duration, Instant};
 
 /// How often the last ID is read.
 const GLANCE: Duration = Duration::from_millis(25);
-/// The interval after a change.
+/// The interval after a change, and the longest one, unless polling costs too much.
 const INTERVAL_MIN: Duration = Duration::from_millis(5);
-/// The longest interval, unless polling costs too much.
 const INTERVAL_MAX: Duration = Duration::from_millis(250);
 /// The longest interval, regardless of the cost of polling.
 const INTERVAL_LIMIT: Duration = Duration::from_secs(1);
@@ -230,14 +229,11 @@ impl Poll {
     }
 
     fn schedule(&mut self, now: Instant, changed: bool, cost: Duration) {
-        if changed {
-            self.interval.restart();
-        }
-        let interval = self.interval.take();
+        changed.then(|| self.interval.restart());
         let share = if changed { SHARE_CHANGING } else { SHARE_QUIET };
         let affordable = cost.div_f64(share).min(INTERVAL_LIMIT);
         self.earliest = now + INTERVAL_MIN.max(affordable);
-        self.due = now + interval.max(affordable);
+        self.due = now + self.interval.take().max(affordable);
     }
 
     /// Finds processes and threads that are new since the last listing.

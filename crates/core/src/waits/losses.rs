@@ -52,7 +52,7 @@ pub const SLICE: Duration = Duration::from_millis(3);
 pub const UNTRIED: f64 = 0.1;
 
 /// A kernel's part that is this many times as large as blocks cost has other reasons, such as page faults.
-/// *Chosen*: [`BLOCK`] is known to a factor of 1.5, and a thread that wakes another one spends some of that, too.
+/// *Chosen*: [`BLOCK`] is known to a factor of 1.5, and to wake another thread costs as much again.
 const KERNEL_BY_BLOCKS_MAX: f64 = 4.0;
 
 /// Returns the loss by own waits that spin, by the waiting that was seen.

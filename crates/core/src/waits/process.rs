@@ -1,33 +1,34 @@
 //! The waits of one process: its state, and when that changes.
 //!
 //! ```text
-//!                 lost 6 ms           turns are better         another one offers, too
-//!   ┌─────┐ ─────────────▶ ┌───────┐ ─────────────▶ ┌──────────┐ ─────────────▶ ┌───────┐
-//!   │ own │                │ short │                │ offering │                │ turns │
-//!   └─────┘ ◀───────────── └───────┘ ◀───────────── └──────────┘ ◀───────────── └───────┘
-//!    │ ▲ │  calm, or did not help      waits change          nobody else takes turns  │ ▲
-//!    │ │ │ lacks PEs for 0.5 s, yields   ┌───────┐                                    │ │
-//!    │ │ └─────────────────────────────▶ │ apart │           turns did not help, or   │ │
-//!    │ │                                 └───────┘           calm and fixed waits     │ │
-//!    │ └──────────────────────────────────────────────────────────────────────────────┘ │
-//!    └─────────────── lacks PEs and spins in waits that cannot be shortened ────────────┘
+//!               lost 6 ms          turns are better        another one offers
+//!   ┌─────┐ ────────────▶ ┌───────┐ ────────────▶ ┌──────────┐ ────────────▶ ┌───────┐
+//!   │ own │               │ short │               │ offering │               │ turns │
+//!   └─────┘ ◀──────────── └───────┘ ◀──────────── └──────────┘ ◀──────────── └───────┘
+//!    │ ▲ │  calm, no help           waits change             nobody takes turns  │ ▲
+//!    │ │ │                                                                       │ │
+//!    │ │ │ lacks PEs for 0.5 s, yields   ┌───────┐                               │ │
+//!    │ │ └─────────────────────────────▶ │ apart │    turns did not help, calm   │ │
+//!    │ │                                 └───────┘                               │ │
+//!    │ └─────────────────────────────────────────────────────────────────────────┘ │
+//!    └────────────── lacks PEs, spins in waits that cannot be shortened ───────────┘
 //!   any of them ── somebody else sets the spin count ──▶ left alone
 //! ```
 //!
 //! | state | here | what leads there | how soon |
 //! | --- | --- | --- | --- |
-//! | own | [`State::Own`] | the start; waits that are calm again | – |
-//! | short, others lack PEs | [`State::Short`] | own waits have lost [`CHANGE`] | 2 looks of 5 to 50 ms |
-//! | short, the quota is spent | the same, `is_in_quota` | own waits have lost [`CHANGE`] of the quota | 2 periods of 100 ms |
-//! | offering | the same, with an `offer` | samples show that blocks lose over a tenth | 40 samples: 0.2 s of CPU time |
-//! | turns | [`State::Turns`] | another gang on the same PEs | the next look; a slot is 100 ms |
-//! | apart | [`Process::is_apart`] | it yields and has lacked PEs for [`APART_AFTER`] | 0.5 s |
-//! | left alone | [`State::Left`] | a value that corewise did not write | the next look |
+//! | own | [`State::Own`] | the start; calm waits | – |
+//! | short: PEs lack | [`State::Short`] | [`CHANGE`] is lost | 2 looks of 5 to 50 ms |
+//! | short: quota spent | `is_in_quota` | [`CHANGE`] is lost of the quota | 2 periods of 100 ms |
+//! | offering | `offer` | samples: blocks lose a tenth | 0.2 s of CPU time (40 samples) |
+//! | turns | [`State::Turns`] | a gang on the same PEs | the next look; slots of 100 ms |
+//! | apart | [`Process::is_apart`] | it yields and lacks PEs | [`APART_AFTER`] |
+//! | left alone | [`State::Left`] | somebody else's value | the next look |
 //!
 //! Of the two exits of short waits, *calm* (nobody waits any more, and the quota would do) is free after
-//! [`OWN_AGAIN`], and *did not help* bars the way back for [`SHORT_AGAIN`]; turns that did not help are barred
-//! for [`TURNS_AGAIN`]. The epochs of the [guard](crate::guard::waits) interrupt all of this for 24 to 100 ms,
-//! and what happens in them counts for none of it.
+//! [`OWN_AGAIN`], and *did not help* bars the way back for [`SHORT_AGAIN`]; turns that did not help are
+//! barred for [`TURNS_AGAIN`]. The epochs of the [guard](crate::guard::waits) interrupt all of this for 24 to
+//! 100 ms, and what happens in them counts for none of it.
 //!
 //! Two questions are asked in each state. *Has it lost enough to change?* Own and short waits are compared by
 //! what the kernel counts, which has no noise; [`Regret`] answers. *Do samples show a difference?* What is
@@ -84,8 +85,8 @@ const APART_AFTER: Duration = Duration::from_millis(500);
 const BATCH: u64 = 4;
 
 /// Time between two observations while samples are judged, which grows with the time that it takes.
-/// *Derived*: at 199 samples in a second of CPU time, two PEs make [`BATCH`] of them in 10 ms at best, ten PEs
-/// in 2 ms; looks that find none only cost.
+/// *Derived*: at 199 samples in a second of CPU time, two PEs make [`BATCH`] of them in 10 ms at best; a look
+/// that finds fewer only costs.
 const JUDGED_EVERY: [Duration; 2] = [Duration::from_millis(25), Duration::from_secs(1)];
 
 /// How a process waits now.

@@ -4,10 +4,10 @@
 //! `corewise_binding::turns` does on a real machine: of the processes that take turns and share PEs, one
 //! after the other has normal threads for [`TURN`]; those of the others get only PE time that no normal
 //! thread wants (`SCHED_IDLE`, a weight of 3, and interrupted by any thread that wakes up), and their session
-//! has [`NICE_OUTSIDE_TURN`]. Whose turn it is follows from the clock. Where the threads of a turn run is decided
-//! by [`corewise_core::engine`], which binds them. Source: Ousterhout, "Scheduling techniques for concurrent
-//! systems", 1982; `kernel/sched/fair.c` (`check_preempt_wakeup_fair`). Limits: turns change hands at once on
-//! all PEs; the placement of woken threads counts a thread without a turn like any other.
+//! has [`NICE_OUTSIDE_TURN`]. Whose turn it is follows from the clock. Where the threads of a turn run is
+//! decided by [`corewise_core::engine`], which binds them. Source: Ousterhout, "Scheduling techniques for
+//! concurrent systems", 1982; `kernel/sched/fair.c` (`check_preempt_wakeup_fair`). Limits: turns change hands
+//! at once on all PEs; the placement of woken threads counts a thread without a turn like any other.
 
 use super::Sim;
 use super::sched::queue::IDLE_WEIGHT;

@@ -118,12 +118,12 @@ proptest! {
     ) {
         let threads = |by: Option<&str>| -> Vec<ScriptedThread> {
             let thread = |&(usage, from, long, app, rests): &(f64, u64, u64, u32, u64)| {
-                let policy = by.map(|policy| Treatment { policy: Some(policy.into()), ..Treatment::default() });
+                let named = |policy: &str| Treatment { policy: Some(policy.into()), ..Treatment::default() };
                 ScriptedThread {
                     lives: second(from)..second(from + long),
                     app: AppId(app),
                     blocked: vec![second(rests)..second(rests + 1)],
-                    treatments: policy.map(|treatment| (Time(0), treatment)).into_iter().collect(),
+                    treatments: by.map(|policy| (Time(0), named(policy))).into_iter().collect(),
                     ..ScriptedThread::steady(usage)
                 }
             };

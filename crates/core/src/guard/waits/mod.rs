@@ -88,8 +88,8 @@ const BETTER_PAIRS: u32 = 5;
 const HOLDS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3_600)];
 
 /// While the changes are taken back: time between two looks, and how far, as a logarithm, progress must be
-/// below that with them in two looks. *Chosen*: by a quarter, above what phases of a program do, and below the
-/// factors of 2 to 70 that spinning costs.
+/// below that with them in two looks. *Chosen*: by a quarter, more than phases of a program differ, and less
+/// than the factors of 2 to 70 that spinning costs.
 const LOOK: Duration = Duration::from_millis(250);
 const FALLEN: f64 = 0.3;
 
