@@ -20,6 +20,7 @@ mod known;
 mod options;
 mod others;
 pub mod poll;
+mod polled;
 mod source;
 pub mod tree;
 mod unwatched;

@@ -37,11 +37,12 @@ use super::facts::{NewThread, News, Parallelism, ThreadFacts};
 use super::groups::Groups;
 use super::options::{Options, Root};
 use super::others::Others;
+use super::polled::{Before, Thread};
 use super::source::Discovery;
 use corewise_core::backoff::Doubling;
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::RunnableThreads;
-use corewise_sys::proc::{Proc, Schedstat, SchedstatFile, Stat};
+use corewise_sys::proc::{Proc, SchedstatFile};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -114,37 +115,6 @@ struct Tally {
     parallelism: Parallelism,
     /// Runnable time of ended threads that is not yet part of the estimate.
     left_over_ns: Vec<u64>,
-}
-
-/// A followed thread at the last poll.
-#[derive(Debug)]
-struct Thread {
-    facts: ThreadFacts,
-    file: Option<SchedstatFile>,
-    times: Option<Schedstat>,
-    /// Its times before it was followed.
-    before: Before,
-    /// Its runnable time that is not yet part of the estimate.
-    unestimated_ns: u64,
-    /// Whether it has ended and waits for its parent, or is the leader of living threads.
-    is_zombie: bool,
-    /// Its first stack, which tells the program that its process runs from the next one.
-    stack: Option<u64>,
-}
-
-/// The times of a thread at some instant.
-#[derive(Debug, Clone, Copy, Default)]
-struct Before {
-    run_ns: u64,
-    runnable_ns: u64,
-    cpu_ticks: u64,
-}
-
-/// The result of reading a thread.
-struct Reading {
-    times: Option<Schedstat>,
-    /// `None` if its times have not changed.
-    stat: Option<Stat>,
 }
 
 impl Poll {
@@ -461,72 +431,6 @@ impl Tally {
         self.parallelism.active_ns += active_ns;
         self.parallelism.sequential_ns += sequential_ns;
         self.parallelism.runnable_max = self.parallelism.runnable_max.max(runnable_now);
-    }
-}
-
-impl Thread {
-    /// Returns the thread's present values; `None` if it has ended, even if another thread has its ID.
-    fn read(&self, proc: &Proc) -> Result<Option<Reading>, DiscoveryError> {
-        let times = match &self.file {
-            Some(file) => match file.read()? {
-                Some(times) => Some(times),
-                None => return Ok(None),
-            },
-            None => None,
-        };
-        // Zeros mean that it has not run yet, or that the kernel does not account for waiting.
-        let times = times.filter(|times| times.run_ns + times.wait_ns > 0);
-        if times.is_some() && times == self.times {
-            return Ok(Some(Reading { times, stat: None }));
-        }
-        let stat = proc.stat(self.facts.pid, self.facts.tid)?;
-        let still_it = stat.filter(|stat| stat.start_ticks == self.facts.generation);
-        Ok(still_it.map(|stat| Reading { times, stat: Some(stat) }))
-    }
-
-    /// Returns whether it has executed another program since the last reading.
-    fn has_executed(&mut self, reading: &Reading) -> bool {
-        let stack = reading.stat.as_ref().and_then(|stat| stat.stack);
-        stack.is_some_and(|now| self.stack.replace(now).is_some_and(|before| before != now))
-    }
-
-    /// Applies a reading; returns the runnable time since the last one.
-    fn take_in(&mut self, reading: Reading, elapsed_ns: u64, ns_per_tick: u64) -> u64 {
-        if let Some(stat) = reading.stat {
-            self.is_zombie = stat.is_zombie();
-            self.facts.runnable = stat.state == 'R';
-            self.facts.last_pe = Some(PeId(stat.last_pe));
-            if *self.facts.name != stat.name {
-                self.facts.name = stat.name.as_str().into();
-            }
-            if reading.times.is_none() {
-                let ticks = stat.cpu_ticks.saturating_sub(self.before.cpu_ticks);
-                self.facts.cpu_ns = self.facts.cpu_ns.max(ticks * ns_per_tick);
-            }
-        }
-        let added_ns = match reading.times {
-            Some(times) => {
-                let total_ns = |times: Schedstat| times.run_ns + times.wait_ns;
-                self.facts.cpu_ns = times.run_ns.saturating_sub(self.before.run_ns);
-                self.facts.runnable_ns = Some(total_ns(times).saturating_sub(self.before.runnable_ns));
-                let before_ns = self.times.replace(times).map_or(0, total_ns);
-                total_ns(times).saturating_sub(before_ns)
-            }
-            None if self.facts.runnable => elapsed_ns,
-            None => 0,
-        };
-        self.unestimated_ns += added_ns;
-        added_ns
-    }
-
-    /// Reports the end once; returns the number of descriptors that this frees.
-    fn end(&mut self, ended: &mut Vec<ThreadFacts>) -> usize {
-        if !self.facts.ended {
-            self.facts.ended = true;
-            self.facts.runnable = false;
-            ended.push(self.facts.clone());
-        }
-        usize::from(matches!(self.file.take(), Some(SchedstatFile::Open(_))))
     }
 }
 
