@@ -8,6 +8,7 @@
 //! Limits. No TLS and no password: every client that reaches the address may read. One answer per connection.
 
 use crate::error::ServeError;
+use crate::exposition::Format;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -46,6 +47,15 @@ struct Connection {
 /// A page, and its media type.
 pub type Page = (String, &'static str);
 
+/// The format that a request is answered in: the one that its header fields accept, or else the older one,
+/// which everything that reads metrics knows (`curl`, `promtool check metrics`).
+fn accepted(request: &[u8]) -> Format {
+    let request = String::from_utf8_lossy(request).to_ascii_lowercase();
+    let mut accepted = request.split("\r\n").filter_map(|line| line.strip_prefix("accept:"));
+    let is_open = accepted.any(|types| types.contains("application/openmetrics-text"));
+    if is_open { Format::OpenMetrics } else { Format::Prometheus }
+}
+
 impl Http {
     /// Listens at the address.
     pub fn bind(address: SocketAddr) -> Result<Http, ServeError> {
@@ -69,7 +79,7 @@ impl Http {
     }
 
     /// Serves the clients that want something; `page` makes the metrics.
-    pub fn take_turn(&mut self, mut page: impl FnMut() -> Page) {
+    pub fn take_turn(&mut self, mut page: impl FnMut(Format) -> Page) {
         let mut events = [EpollEvent::empty(); CONNECTIONS_MAX + 1];
         let count = self.ready.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
@@ -115,7 +125,11 @@ fn newcomers() -> EpollEvent {
 
 impl Connection {
     /// Reads, answers and writes as far as that is possible at once. Returns whether there is more to do.
-    fn serve(&mut self, page: impl FnMut() -> Page, answered: &mut BTreeMap<&'static str, u64>) -> bool {
+    fn serve(
+        &mut self,
+        page: impl FnMut(Format) -> Page,
+        answered: &mut BTreeMap<&'static str, u64>,
+    ) -> bool {
         let waits =
             |error: std::io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
         if self.unsent.is_empty() {
@@ -145,7 +159,7 @@ impl Connection {
 }
 
 /// Returns the status and the whole answer.
-fn answer(request: &[u8], is_whole: bool, mut page: impl FnMut() -> Page) -> (&'static str, Vec<u8>) {
+fn answer(request: &[u8], is_whole: bool, mut page: impl FnMut(Format) -> Page) -> (&'static str, Vec<u8>) {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let words: Vec<&str> = str::from_utf8(line).unwrap_or_default().split(' ').collect();
     let plain = |text: &str| (text.to_owned(), "text/plain; charset=utf-8");
@@ -153,7 +167,7 @@ fn answer(request: &[u8], is_whole: bool, mut page: impl FnMut() -> Page) -> (&'
         _ if !is_whole => ("431 Request Header Fields Too Large", plain("the request is too long\n")),
         [method, target, version] if version.starts_with("HTTP/1.") => {
             match (method, target.split('?').next()) {
-                ("GET", Some(PATH)) => ("200 OK", page()),
+                ("GET", Some(PATH)) => ("200 OK", page(accepted(request))),
                 ("GET", _) => ("404 Not Found", plain("metrics are at /metrics\n")),
                 _ => ("405 Method Not Allowed", plain("only GET is understood\n")),
             }
@@ -179,12 +193,23 @@ mod tests {
     }
 
     /// As large as no buffer of the kernel.
-    fn large_page() -> Page {
+    fn large_page(_: Format) -> Page {
         ("x".repeat(16 << 20), "text/plain")
     }
 
-    fn page() -> Page {
+    fn page(_: Format) -> Page {
         ("a 1\n".to_owned(), "text/plain")
+    }
+
+    #[test]
+    fn a_request_is_answered_in_the_format_that_it_accepts() {
+        let of = |fields: &str| accepted(format!("GET /metrics HTTP/1.1\r\n{fields}\r\n").as_bytes());
+        assert_eq!(of("Host: a\r\n"), Format::Prometheus);
+        assert_eq!(of("Accept: */*\r\n"), Format::Prometheus);
+        assert_eq!(of("Accept: text/plain;version=0.0.4\r\n"), Format::Prometheus);
+        let prometheus = "ACCEPT: application/OpenMetrics-Text;version=1.0.0;q=0.5,text/plain;q=0.2\r\n";
+        assert_eq!(of(prometheus), Format::OpenMetrics);
+        assert_eq!(of("User-Agent: application/openmetrics-text\r\n"), Format::Prometheus);
     }
 
     fn send(address: SocketAddr, request: &[u8]) -> TcpStream {

@@ -153,8 +153,8 @@ impl Daemon {
         let may_scrape = budget.wait(None, Instant::now()).is_zero();
         if let Some(http) = http.as_mut().filter(|_| may_scrape) {
             let answers = answers(socket, budget, Some(http));
-            let format = Format::OpenMetrics;
-            let page = || (metrics::text(known, tally, &answers, format, &[]), format.media_type());
+            let page =
+                |format: Format| (metrics::text(known, tally, &answers, format, &[]), format.media_type());
             budget.pay(None, || http.take_turn(page));
         }
         if let Some(mut file) = self.file.take() {

@@ -333,7 +333,7 @@ fn an_orphan_without_an_environment_is_given_its_pes_back() {
         skip!(Bpf, "{}", String::from_utf8_lossy(&trial.stderr));
     }
     // Found again by its name: a length of sleep that nobody else has.
-    let length = format!("30.{}", std::process::id());
+    let length = format!("300.{}", std::process::id());
     let script = format!("exec env -i setsid sh -c 'sleep {length} & sleep {length} &'");
     let options = ["--interval", "1s", "--discovery", "bpf"];
     let mut run = Faulty::start_with(&script, &[], &options, &["60", "fp", "shell"]);

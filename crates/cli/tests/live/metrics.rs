@@ -72,8 +72,11 @@ fn a_running_daemon_is_scraped_over_http_and_by_file_despite_slow_clients() {
     let answer = wait_for(|| Some(ask(address, GET)).filter(shows));
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"), "{head}");
-    assert!(body.ends_with("\n# EOF\n"), "{body}");
+    assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
+    let prometheus = b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n";
+    let open = ask(address, prometheus);
+    assert!(open.contains("Content-Type: application/openmetrics-text; version=1.0.0"), "{open}");
+    assert!(open.ends_with("\n# EOF\n"), "{open}");
     let value = |name: &str| -> f64 {
         let line = body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("{name} in {body}")).parse().unwrap()
