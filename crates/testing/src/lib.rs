@@ -68,6 +68,8 @@ macro_rules! capabilities {
 capabilities! {
     /// BPF programs may be loaded.
     Bpf = "bpf",
+    /// BPF programs may be attached to functions of the kernel.
+    BpfAtFunctions = "bpf-at-functions",
     /// perf events of software may be opened.
     Perf = "perf",
     /// Processes may be traced.
