@@ -97,7 +97,8 @@ fn the_daemon_places_a_running_program_tells_why_and_gives_it_back() {
     let placed = |thread: &&Value| thread["bound"] == "0" && thread["reason"].as_str().is_some();
     assert_eq!(threads["threads"].as_array().unwrap().iter().filter(placed).count(), 1, "{threads}");
     let text = String::from_utf8(ask(&daemon.socket(), &[]).stdout).unwrap();
-    assert!(text.starts_with(&format!("policy {POLICY} on PEs")) && text.contains(" burn "), "{text}");
+    let sentence = format!("The daemon (policy {POLICY}) has bound");
+    assert!(text.starts_with(&sentence) && text.contains(" burn "), "{text}");
     assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
     assert_eq!(masks_of(program.pid()), before);
     assert!(!daemon.socket().exists());
