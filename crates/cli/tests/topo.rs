@@ -112,17 +112,17 @@ fn the_users_file_of_fpu_modules_counts_for_this_machine() {
 #[test]
 fn bad_input_is_named_with_a_remedy() {
     let readme = machine("README.md");
-    check_error(&["topo", "--machine", "/no/such.xml"], 1, &["/no/such.xml", "check the path"]);
+    check_error(&["topo", "--machine", "/no/such.xml"], 1, &["/no/such.xml", "check its path"]);
     let folder = tempfile::tempdir().expect("a directory");
     let damaged = folder.path().join("machine.XML").into_os_string().into_string().expect("UTF-8");
     std::fs::write(&damaged, "<topology").expect("a file");
     check_error(&["topo", &damaged], 1, &[&damaged, "lstopo"]);
-    check_error(&["topo", "--machine", "/no/such"], 1, &["/no/such", "check the path"]);
+    check_error(&["topo", "--machine", "/no/such"], 1, &["/no/such", "check its path"]);
     check_error(&["topo", "--machine", &readme], 1, &[&readme, "corewise topo --record FILE"]);
     check_error(&["topo", "--machine", "pack:x pu:1"], 1, &["pack:x", "write for instance"]);
     check_error(&["topo", "--machine", "core:1 pu:1", "core:7"], 1, &["core:7", "only 0"]);
     check_error(&["topo", "--record", "/proc/no.tar.gz"], 1, &["/proc/no.tar.gz", "/proc exists"]);
-    check_error(&["topo", "--fpu-modules", "/no/such.toml"], 1, &["/no/such.toml", "check the path"]);
+    check_error(&["topo", "--fpu-modules", "/no/such.toml"], 1, &["/no/such.toml", "check its path"]);
     check_error(&["topo", "--machine", "a", "--machine", "b"], 2, &["cannot be used multiple times"]);
     check_error(&["topo", "--record", "a", "--json"], 2, &["cannot be used with"]);
     check_error(&["topo", "--record", "a", "--machine", "b"], 2, &["cannot be used with"]);
