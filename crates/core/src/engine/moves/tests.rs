@@ -132,9 +132,9 @@ fn a_thread_that_has_strayed_is_looked_at_as_soon_as_it_may_be_moved_again() {
     let mut engine = engine_of("busyfcs");
     let mut moves = Vec::new();
     control_loop(&mut world, &mut engine, |input, actions, _| {
-        let Input::Observation(seen) = input else { return };
         let is_move = |action: &&Action| matches!(action.change, Change::Move(_));
-        moves.extend(actions.iter().filter(is_move).map(|_| seen.at.0 / 1_000_000));
+        let seen = input.observation().into_iter();
+        moves.extend(seen.flat_map(|seen| actions.iter().filter(is_move).map(|_| seen.at.0 / 1_000_000)));
     })
     .unwrap();
     assert_eq!(moves[1..], [2_000, 2_100], "after the first one");
