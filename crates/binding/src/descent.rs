@@ -1,10 +1,10 @@
 //! From which processes a thread may have inherited a nice level or a policy.
 //!
 //! Problem: a level does not show where it comes from, and a stranger's own may be the same as one of ours.
-//! Approach: only what descends from a process that was given a change can have inherited it; an heir that
-//! was met hands on, too ([`crate::changes`]). What corewise itself has started is known by its environment
-//! even if its parents are gone. Limit: of other orphans the line is not known, so they stay as they are: a
-//! wrong level of theirs does less harm than a changed level of a stranger.
+//! Approach: only the descendants of a changed process can inherit its change; an heir that was found passes
+//! it on, too ([`crate::changes`]). What corewise itself has started is known by its environment
+//! even if its parents are gone. Limit: the ancestors of other orphans are unknown, so these stay as they
+//! are: to change a stranger's level does more harm than to leave a wrong one.
 
 use super::thread_weight::WeightChange;
 use corewise_sys::environment::started_by;

@@ -36,8 +36,8 @@ const GROWTH: u64 = 1 << 16;
 /// The maximum size of a journal; larger files are not journals.
 const SIZE_MAX: u64 = 1 << 26;
 
-/// The size at which nothing more is changed, so that the journal can always be read: between two times that
-/// it is rewritten it may double, and both forms are there for a moment.
+/// The size from which on corewise changes nothing more, so that the journal stays readable: until it is
+/// rewritten it may double, and while it is rewritten both versions exist.
 const FULL: u64 = SIZE_MAX / 8;
 
 /// The space, in bytes, that stays free after each change for entries that change nothing: a page, some

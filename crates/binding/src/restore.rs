@@ -31,9 +31,9 @@
 //! Limits: where a cpuset has shrunk to a mask of ours, restored threads look like unrestored ones, so after
 //! many passes a chain of processes is assumed to have been caught. A thread that pins itself to exactly the
 //! PEs we had given to its creator, within two intervals before the end, is mistaken for one that inherited
-//! them; so is one that has made itself `SCHED_IDLE`, or has set a nice level, as its process or one that it
-//! descends from was given. Orphans that corewise has not started keep a weight that they have inherited and
-//! were not met with.
+//! them; so is a thread that chooses `SCHED_IDLE` or a nice level which corewise also gave to its process or
+//! to an ancestor of it. Orphans that corewise did not start keep an inherited weight if corewise has not
+//! seen them with it.
 
 use super::act_token::ActToken;
 use super::descent::Source;

@@ -30,7 +30,7 @@ const FILES_MAX: usize = 512;
 /// machine's programs do most of the time is in some hundred pages.
 pub const KEPT_BYTES: usize = 16 << 20;
 
-/// Pages of a text that are kept; beyond, all are forgotten: the bound of what has no epochs.
+/// How many pages of a text are kept; with one more, all are forgotten.
 const PAGES_MAX: usize = 1 << 12;
 
 /// Where an instruction lies, independent of where a process maps it.

@@ -6,9 +6,9 @@
 //!
 //! Approach. While watching, changes of the number of runnable threads are counted. At more than [`MANY`] per
 //! second watching is suspended, except for windows of [`WINDOW`]: after one second, then after two, four and
-//! eight, as long as there are as many changes. The scheduler itself sums up how long each thread ran and
-//! waited in between, and an application is assumed to be as parallel as in the last window: of each second
-//! of its threads, the same share with any, or with exactly one of them. This is sampling in time, as in
+//! eight, as long as there are as many changes. Between windows the scheduler still counts how long each
+//! thread runs and waits. An application is assumed to be as parallel as in the last window: any thread, or
+//! exactly one, runs for the same share of its threads' time. This is sampling in time, as in
 //! counter multiplexing (`perf_event_open(2)`); the arrangement is ours.
 //!
 //! Limits. What an application does between two windows is not seen, so its parallelism is an estimate then.

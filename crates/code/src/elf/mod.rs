@@ -145,8 +145,8 @@ impl ElfFile {
         address
     }
 
-    /// The addresses as linked of those of the symbols that it defines: that it exports or, of a program that
-    /// has all its symbols, any.
+    /// Returns the linked address of each of these symbols, if the file exports it; a program that keeps all
+    /// its symbols is searched for any of them.
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<u64>; N] {
         let content = self.content();
         let exported = Exported::of(content.bytes());

@@ -203,7 +203,7 @@ pub struct Process {
     judgement: Judgement,
     /// The share that it loses without turns, if turns are better.
     offer: Option<f64>,
-    /// The loss by short waits when they were left, and that by own waits that samples have shown since.
+    /// The loss by short waits at their end, and the loss by own waits that samples have shown since.
     short_seen: f64,
     own_seen: f64,
     /// What was lost for lack of samples, in CPU time.

@@ -5,9 +5,10 @@
 //!
 //! Approach. A sample has the thread's registers and the top of its stack.
 //!
-//! - What such a thread does next is carried out ([`corewise_code::trace`]) until the way depends on what is
-//!   not known: for the first samples all, later some, as it takes time. That tells of the sample itself, and
-//!   which way branches, jumps and calls go at other times. The windows at the targets of a jump or call
+//! - The code after the sample is emulated from these ([`corewise_code::trace`]) until it depends on
+//!   something unknown: after each of the first samples, later after some, as it takes time. This shows what
+//!   the sample belongs to, and which way branches, jumps and calls go at other times. The windows at the
+//!   targets of a jump or call
 //!   through a pointer are collected by its site, and those of all jumps of the process together, for in
 //!   interpreters every handler jumps to the next. They begin where transfers lead, not where samples land.
 //! - A return leads where the stack says. Where on the stack the return address lies, the walk to the return
