@@ -10,7 +10,12 @@
 #ifndef COREWISE_HEIRS_H
 #define COREWISE_HEIRS_H
 
-#include "bound.h"
+/* A bound thread: what user space calls its masks. Mirrored by `RawBound` in discovery/heirs.rs. */
+struct bound {
+	__u64 freed; /* when it got its own mask back; 0: not yet */
+	__u32 ours;
+	__u32 original;
+};
 
 /* A thread with the mask of a bound thread: one that it has created, or itself with another program. */
 struct heir {
@@ -30,6 +35,15 @@ struct start {
 
 /* For so long a thread with its own mask again may be creating another one with the old mask. */
 #define HANDS_ON_NS (1000 * 1000 * 1000)
+
+/* Threads that user space has bound, and those that have inherited their masks, by tid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, __u32);
+	__type(value, struct bound);
+} bound SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -46,11 +46,6 @@ impl Heirs {
         Heirs { bound, heirs }
     }
 
-    /// Returns the map of bound threads.
-    pub(super) fn bound(&self) -> &MapHandle {
-        &self.bound
-    }
-
     /// Returns a second handle.
     pub fn try_clone(&self) -> io::Result<Heirs> {
         let clone = |map: &MapHandle| MapHandle::try_from(map).map_err(io::Error::other);

@@ -6,7 +6,6 @@
 
 mod applications;
 mod apps;
-pub mod asks;
 pub mod attach;
 pub mod bpf;
 pub mod continued;
@@ -22,7 +21,6 @@ mod options;
 mod others;
 pub mod poll;
 mod polled;
-mod ring;
 mod source;
 pub mod tree;
 mod unwatched;

@@ -124,8 +124,7 @@ impl LiveWorld {
     /// Returns what the sources could not see, in words.
     pub fn notes(&self) -> Vec<String> {
         let notes = self.later.notes.iter().cloned().chain(self.followed.reading.notes());
-        let changing = &self.followed.changing;
-        notes.chain(changing.notes.iter().cloned()).chain(changing.actuators.notes()).collect()
+        notes.chain(self.followed.changing.actuators.notes()).collect()
     }
 
     /// Restores everything after an error; from then on only follows the command to its end.

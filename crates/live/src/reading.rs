@@ -132,7 +132,6 @@ impl Reading {
             counters,
             hints: self.reports.of_programs.hints(facts.pid, facts.tid),
             progress,
-            sizing: changing.actuators.sizing(facts.pid),
             ended: facts.ended,
         }
     }

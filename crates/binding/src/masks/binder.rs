@@ -155,12 +155,10 @@ impl Binder {
 
     /// Announces the PEs to which threads are bound, or were a moment ago: the guard frees them for an epoch.
     /// (If two runs have bound threads to the same PE, the second sees that it is taken.)
-    /// Those to which threads were `moved` count, too.
-    pub fn claim_bound_pes(&mut self, moved: &HashMap<u32, CpuSet>) {
+    pub fn claim_bound_pes(&mut self) {
         let now = Instant::now();
-        let bound = self.ledger.all_bound().map(|bound| &bound.ours).chain(moved.values());
-        for pes in bound.filter(|pes| pes.len() == 1) {
-            let slots = pes.iter().map(|pe| i64::from(pe.0));
+        for bound in self.ledger.all_bound().filter(|bound| bound.ours.len() == 1) {
+            let slots = bound.ours.iter().map(|pe| i64::from(pe.0));
             self.bound_at.extend(slots.map(|slot| (slot, now)));
         }
         let claimed = &mut self.claimed;
@@ -218,8 +216,6 @@ impl Binder {
         let bind = Entry::Bind { thread, original: original.clone(), ours: pes.clone() };
         let recorded = self.changes.record(&bind);
         self.ledger.note(bind);
-        // Bound again, it is to have the mask from before the first time.
-        let original = self.ledger.bound(thread).map_or(original, |bound| bound.original.clone());
         self.generations.insert(tid, generation);
         if let Err(why) = recorded {
             self.unbound(tid, before);

@@ -2,7 +2,6 @@
 
 mod announced;
 mod applications;
-mod asks;
 mod attach;
 mod common;
 mod contract;
