@@ -23,10 +23,10 @@ fn applications(arguments: &[&str]) -> Vec<Value> {
     report["applications"].as_array().unwrap().clone()
 }
 
-/// Whether this is the class of a program whose threads work at the same time. Beside other tests one of them
-/// may work alone for more than 7 % of the time, while the others start and end.
-fn is_parallel(class: &Value) -> bool {
-    *class == "HP" || *class == "PS"
+/// Whether this is the class of a program whose threads work at the same time. It is exact by BPF; an estimate
+/// may take some more than 7 % of the time for that of one thread.
+fn is_parallel(source: &str, class: &Value) -> bool {
+    *class == "HP" || source == "poll" && *class == "PS"
 }
 
 fn each_program_has_its_own_parallelism(source: &str) {
@@ -43,7 +43,7 @@ fn each_program_has_its_own_parallelism(source: &str) {
     let cpu: Vec<f64> = applications.iter().map(|app| app["cpu_seconds"].as_f64().unwrap()).collect();
     // The shell has what was not watched.
     assert!(cpu[0] < 0.5 && cpu[1] > 2.5 && cpu[1] < 3.5 && cpu[2] > 0.4 && cpu[2] < 1.0, "{cpu:?}");
-    assert!(is_parallel(&applications[1]["parallelism_class"]), "{applications:#?}");
+    assert!(is_parallel(source, &applications[1]["parallelism_class"]), "{applications:#?}");
     assert_eq!(applications[2]["parallelism_class"], "ST");
     let most: Vec<u64> = applications.iter().map(|app| app["runnable_max"].as_u64().unwrap()).collect();
     assert!(most[1] >= 3 && most[2] <= 2, "{most:?}");
@@ -81,7 +81,8 @@ fn copies_of_one_executable_that_a_shell_starts_are_applications_with_their_own_
     let check = |source: &str| {
         let of = copies(&["--discovery", source]);
         let [(parallel, first), (single, second)] = &of[..] else { panic!("{of:?}") };
-        assert!(is_parallel(&first.as_str().into()) && second == "ST" && parallel != single, "{of:?}");
+        let is_parallel = is_parallel(source, &first.as_str().into());
+        assert!(is_parallel && second == "ST" && parallel != single, "{of:?}");
     };
     check("poll");
     needs!(Root);
