@@ -26,7 +26,9 @@ fn a_program_is_detached_with_everything_given_back_and_attached_again() {
     let program = Program::start(&["60", "int"]);
     let before = masks_of(program.pid());
     let daemon = Daemon::start(program.pid());
-    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    // A change is announced with its outcome, some moments after it is made.
+    let is_placed = || events_so_far(&daemon.socket()).iter().any(|event| event["what"] == "placed");
+    wait_for(|| is_placed().then_some(()));
     assert!(call(&daemon.socket(), "detach", program.pid()).status.success());
     wait_for(|| (masks_of(program.pid()) == before).then_some(()));
     let explained = answer(&daemon.socket(), &[&program.pid().to_string()]);
