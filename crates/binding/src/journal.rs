@@ -36,7 +36,7 @@ const GROWTH: u64 = 1 << 16;
 /// The maximum size of a journal; larger files are not journals.
 const SIZE_MAX: u64 = 1 << 26;
 
-/// The size from which on corewise changes nothing more, so that the journal stays readable: until it is
+/// The size above which corewise changes nothing more, so that the journal stays readable: until it is
 /// rewritten it may double, and while it is rewritten both versions exist.
 const FULL: u64 = SIZE_MAX / 8;
 

@@ -23,8 +23,8 @@ fn applications(arguments: &[&str]) -> Vec<Value> {
     report["applications"].as_array().unwrap().clone()
 }
 
-/// Whether this is the class of a program whose threads work at the same time. It is exact by BPF; an estimate
-/// may take some more than 7 % of the time for that of one thread.
+/// Whether this is the class of a program whose threads work at the same time. It is exact by BPF; an
+/// estimate may take some more than 7 % of the time for that of one thread.
 fn is_parallel(source: &str, class: &Value) -> bool {
     *class == "HP" || source == "poll" && *class == "PS"
 }

@@ -367,7 +367,7 @@ fn waits_are_changed_and_undone_as_all_runs_have_agreed() {
     wait_for(|| {
         let Board { clock, notes } = board.read();
         let seconds = [1, 2].map(|ahead| clock.0 / 1_000_000_000 + ahead);
-        let asks = seconds.map(|second| Ask { second, off_ms: 200 }).to_vec();
+        let asks = seconds.map(|second| Ask { second, off_ms: 100 }).to_vec();
         board.write(&Note { asks, ..Note::default() });
         let is_shown = |note: &Note| note.changes && note.results.iter().any(|(_, log)| log.is_some());
         notes.iter().any(|(_, note)| is_shown(note)).then_some(())
