@@ -23,8 +23,9 @@ use super::word::Memories;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::{IdleWaits, Standing};
+use corewise_core::observe::{IdleWaits, Sizing, Standing};
 use corewise_core::plan::{Action, Change, Outcome, OutcomeKind};
+use corewise_discovery::asks::Ask;
 use corewise_discovery::followed::Followed;
 use corewise_discovery::{NewThread, Start, ThreadFacts};
 use corewise_sys::standard_error;
@@ -139,6 +140,22 @@ impl Actuators {
         self.masks.note_starters(processes);
     }
 
+    /// Returns whether a thread was bound, as opposed to moved.
+    pub fn has_bound(&self) -> bool {
+        self.masks.has_bound
+    }
+
+    /// Takes in which processes have asked for what bound threads cannot have; `None` if nobody can see that.
+    /// What a bound thread needs all PEs for gets its mask back. Returns notes for the user.
+    pub fn note_asks(&mut self, asks: Option<&[Ask]>) -> Vec<String> {
+        self.masks.note_asks(asks)
+    }
+
+    /// Returns how the program of a process chooses the number of its threads.
+    pub fn sizing(&self, pid: u32) -> Sizing {
+        self.masks.sizing(pid)
+    }
+
     /// Begins a pass over all threads; later decisions rest on the state found from now on. `allowed` are the
     /// PEs that corewise itself may use: those that user and cpuset allow for the whole application.
     pub fn begin_look(&mut self, allowed: &Arc<CpuSet>) {
@@ -173,7 +190,7 @@ impl Actuators {
         if !actions.is_empty() {
             acting.guardian.changes().guardian_is_there();
         }
-        if actions.iter().any(|action| matches!(action.change, Change::Bind(_)))
+        if actions.iter().any(|action| matches!(action.change, Change::Bind(_) | Change::Move(_)))
             && let Some(bound) = acting.followed.as_mut().and_then(Followed::take_heirs)
         {
             self.masks.watch_heirs(bound);

@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What inherits a mask, for discovery.bpf.c.
+ * What inherits a mask or a weight, for discovery.bpf.c.
  *
- * User space lists the threads that it has bound in `bound`. When one of these creates a thread or a process,
- * or executes a program, the thread that runs with the inherited mask is reported before it executes its
+ * User space lists the threads that it has placed in `bound`. When one of these creates a thread or a process,
+ * or executes a program, the thread that runs with what it inherits is reported before it executes its
  * first instruction: through `heirs` to a thread of user space that is woken each time and only restores
- * masks, and through `starts` to the one that records all threads.
+ * masks, and through `starts` to the one that records all threads. A moved thread hands on no mask.
  */
 #ifndef COREWISE_HEIRS_H
 #define COREWISE_HEIRS_H
 
-/* A bound thread: what user space calls its masks. Mirrored by `RawBound` in discovery/heirs.rs. */
-struct bound {
-	__u64 freed; /* when it got its own mask back; 0: not yet */
-	__u32 ours;
-	__u32 original;
-};
+#include "bound.h"
 
 /* A thread with the mask of a bound thread: one that it has created, or itself with another program. */
 struct heir {
@@ -35,15 +30,6 @@ struct start {
 
 /* For so long a thread with its own mask again may be creating another one with the old mask. */
 #define HANDS_ON_NS (1000 * 1000 * 1000)
-
-/* Threads that user space has bound, and those that have inherited their masks, by tid. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 16);
-	__type(key, __u32);
-	__type(value, struct bound);
-} bound SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -77,7 +63,8 @@ static __always_inline void tell_start(struct task_struct *task, __u64 generatio
 		.by_tgid = by_tgid,
 	};
 
-	bpf_ringbuf_output(&heirs, &heir, sizeof(heir), BPF_RB_FORCE_WAKEUP);
+	if (!has_own_mask(masks))
+		bpf_ringbuf_output(&heirs, &heir, sizeof(heir), BPF_RB_FORCE_WAKEUP);
 	bpf_ringbuf_output(&starts, &start, sizeof(start),
 			   is_thread ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 }

@@ -109,6 +109,11 @@ struct task_struct {
 	char comm[16];
 };
 
+/* What a thread asks of the scheduler. */
+struct sched_attr {
+	__u32 sched_policy;
+};
+
 /* What a process is about to execute. */
 struct linux_binprm {
 	const char *filename;

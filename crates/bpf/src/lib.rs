@@ -15,6 +15,9 @@ pub struct Aligned<Bytes: ?Sized>(pub Bytes);
 pub static DISCOVERY: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/discovery.bpf.o")));
 
+/// Sees what bound threads ask for and cannot have: for the crate `discovery`.
+pub static ASKS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/asks.bpf.o")));
+
 /// Preempts chosen threads: for the crate `branches`.
 pub static PREEMPTION: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/preemption.bpf.o")));

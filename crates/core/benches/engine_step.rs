@@ -87,6 +87,7 @@ fn observation(second: u64, pmu: bool) -> Observation {
         counters: Some(counters(index, second, pmu)),
         hints: Hints::default(),
         progress: None,
+        sizing: corewise_core::observe::Sizing::Fixed,
         ended: false,
     };
     // Of different and changing parallelism: 1 to 8.

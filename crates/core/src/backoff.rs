@@ -38,6 +38,11 @@ impl Backoff {
         now + wait
     }
 
+    /// Returns when the last wait ends, or has ended.
+    pub fn end(&self) -> Option<Time> {
+        self.last.map(|(end, _)| end)
+    }
+
     /// Returns whether a trial may begin.
     pub fn is_over(&self, now: Time) -> bool {
         self.last.is_none_or(|(end, _)| now >= end)

@@ -16,6 +16,8 @@
 //! - A thread that a rule keeps on some PEs leaves them neither without a policy nor for the guard.
 //! - A thread that set its own mask, or was placed by its user, is never touched.
 //! - A thread that inherited a mask set by corewise gets its own mask back.
+//! - A thread that works alone in its process keeps its mask: it is moved, as its program may still ask how
+//!   many PEs it may use (`moves`).
 //! - A refused action is not repeated for [`RETRY_AFTER`], an unsupported one never.
 //! - A thread whose binding was undone three times, by itself or by another program, is not bound again.
 //! - Each observation, and each batch of events, leads to at most [`BINDS_PER_PE_MAX`] binds and settings per
@@ -55,6 +57,7 @@ mod gangs;
 mod guards;
 mod intake;
 mod limits;
+mod moves;
 mod placing;
 mod present;
 mod settings;
@@ -106,7 +109,7 @@ impl Engine {
             return own_cost.interval(self.config.interval);
         }
         let now = self.intake.now;
-        let due = self.guards.due().chain(self.placing.policy.due());
+        let due = self.guards.due().chain(self.placing.policy.due()).chain(self.present.due(now));
         let due = due.map(|due| due.since(now).max(LOOK_MIN));
         self.waiting.judged_within(now).into_iter().chain(due).fold(self.config.interval, Duration::min)
     }

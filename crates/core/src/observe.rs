@@ -8,10 +8,12 @@
 
 mod idle_waits;
 mod process;
+mod sizing;
 mod treatment;
 
 pub use self::idle_waits::{IdleWait, IdleWaits};
 pub use self::process::{ProcessReading, ProcessTimes};
+pub use self::sizing::Sizing;
 pub use self::treatment::{Treatment, Treatments};
 use crate::board::Board;
 use crate::cpuset::CpuSet;
@@ -298,6 +300,9 @@ pub struct ThreadReading {
     /// The hints of its runtime library.
     #[serde(default, skip_serializing_if = "Hints::none")]
     pub hints: Hints,
+    /// How its program chooses the number of its threads.
+    #[serde(default, skip_serializing_if = "Sizing::is_fixed")]
+    pub sizing: Sizing,
     /// Whether this is its last reading.
     pub ended: bool,
 }
@@ -320,6 +325,7 @@ impl ThreadReading {
             counters: None,
             hints: Hints::default(),
             progress: None,
+            sizing: Sizing::default(),
             ended: false,
         }
     }
@@ -404,6 +410,9 @@ pub enum Standing {
     UserPlaced,
     /// Its [treatment](Treatment::left_alone) says that it is left alone. Worlds do not report this.
     LeftAlone,
+    /// Its program asked for `SCHED_DEADLINE`, which Linux refuses to a thread that may not use every PE;
+    /// corewise leaves it alone.
+    NeedsAllPes,
 }
 
 impl Standing {
@@ -417,6 +426,9 @@ impl Standing {
             Standing::SelfPinned => Some("it set its own PEs"),
             Standing::UserPlaced => Some("its user chose its PEs (by OMP_PLACES or the like)"),
             Standing::LeftAlone => Some("it is left alone"),
+            Standing::NeedsAllPes => {
+                Some("its program asked for SCHED_DEADLINE, for which a thread must be free to use every PE")
+            }
         }
     }
 }

@@ -150,6 +150,8 @@ pub struct Action {
 pub enum Change {
     /// Restrict the thread to these PEs.
     Bind(CpuSet),
+    /// Let the thread run on one of these PEs now, with the PEs that its user permits from then on.
+    Move(CpuSet),
     /// Restore the PEs that the thread's user permits.
     Free,
     /// Apply the setting to the thread.
@@ -163,14 +165,14 @@ impl Change {
     pub fn gives_back(&self) -> bool {
         match self {
             Change::Free | Change::Reset(_) => true,
-            Change::Bind(_) | Change::Set(_) => false,
+            Change::Bind(_) | Change::Move(_) | Change::Set(_) => false,
         }
     }
 
     /// Returns the kind of the changed setting; `None` for a change of PEs.
     pub fn setting_kind(&self) -> Option<SettingKind> {
         match *self {
-            Change::Bind(_) | Change::Free => None,
+            Change::Bind(_) | Change::Move(_) | Change::Free => None,
             Change::Set(setting) => Some(setting.kind()),
             Change::Reset(kind) => Some(kind),
         }

@@ -333,6 +333,7 @@ mod tests {
             counters: None,
             progress: None,
             hints: Hints::default(),
+            sizing: crate::observe::Sizing::Fixed,
             ended: false,
         };
         let then = [

@@ -321,6 +321,7 @@ mod tests {
             counters: None,
             hints: Hints::default(),
             progress: None,
+            sizing: crate::observe::Sizing::Fixed,
             ended: false,
         };
         let share = |earlier, later, ns| runnable_share(earlier, &reading(later), Duration::from_nanos(ns));

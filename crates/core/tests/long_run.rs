@@ -7,7 +7,7 @@ use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::ids::{AppId, PeId, ThreadId};
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, Hints, IdleWait, Input, Observation,
-    ProcessReading, RunnableThreads, SampleReading, Standing, ThreadReading,
+    ProcessReading, RunnableThreads, SampleReading, Sizing, Standing, ThreadReading,
 };
 use corewise_core::plan::{Action, Assignment, Change, Outcome, OutcomeKind, Placement};
 use corewise_core::policy::{self, Needs, Policy, Scene};
@@ -106,6 +106,7 @@ impl Run {
             counters: Some(CounterReading::Sample(sample)),
             progress: None,
             hints: Hints::default(),
+            sizing: if thread.tid.is_multiple_of(2) { Sizing::MayAsk } else { Sizing::Fixed },
             ended,
         }
     }
@@ -179,7 +180,7 @@ impl Run {
         for Action { thread, change, .. } in actions {
             match change {
                 Change::Bind(_) => drop(self.bound.insert(*thread)),
-                Change::Free => drop(self.bound.remove(thread)),
+                Change::Move(_) | Change::Free => drop(self.bound.remove(thread)),
                 Change::Set(_) | Change::Reset(_) => {}
             }
             let (thread, change) = (*thread, change.clone());

@@ -50,6 +50,8 @@ fn after(mut placement: Placement, actions: &[Action]) -> Placement {
                 let to = Assignment { pes: pes.clone(), reason: reason.clone() };
                 placement.bound.insert(*thread, to);
             }
+            // The engine moves instead of binding, after the plan is made.
+            Change::Move(_) => panic!("{change:?} follows from no placement"),
             Change::Free => drop(placement.bound.remove(thread)),
             Change::Set(setting) => {
                 let set = WantedSetting { setting: *setting, reason: reason.clone() };

@@ -123,6 +123,7 @@ impl Events {
 fn words(change: &Change) -> (&'static str, String) {
     match change {
         Change::Bind(pes) => ("placed", format!("PEs {pes}")),
+        Change::Move(pes) => ("placed", format!("moved to PEs {pes}; it may use all that its user permits")),
         Change::Free => ("freed", "the PEs that its user permits".to_owned()),
         Change::Set(setting) => ("changed", setting.to_string()),
         Change::Reset(kind) => ("reset", kind.to_string()),

@@ -4,6 +4,7 @@
 //! its notices and reads its list of threads.
 
 use super::applications::ExecutedProgram;
+use super::asks::{Ask, Asks};
 use super::entries::{Entries, instant_of};
 use super::error::{DiscoveryError, FollowError, bpf_error, refused};
 use super::facts::{NewThread, News, Parallelism, Start, ThreadFacts};
@@ -13,6 +14,7 @@ use super::heirs::Heirs;
 use super::known::{ENDED, GivenUp, Known, RawStart, RawThread};
 use super::options::{Options, Root};
 use super::others::Others;
+use super::ring;
 use super::source::Discovery;
 use super::unwatched::{Pace, Turn};
 use corewise_bpf as bpf;
@@ -20,13 +22,12 @@ use corewise_bpf::monotonic_ns;
 use corewise_core::ids::AppId;
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
-use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, MapHandle, Object, ProgramMut, RingBuffer, RingBufferBuilder,
-};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ProgramMut, RingBuffer};
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// `SINCE_START` of `discovery.bpf.c`.
@@ -63,6 +64,8 @@ pub struct Bpf {
     starts: RingBuffer<'static>,
     started: Receiver<RawStart>,
     heirs: Heirs,
+    /// Once they were wanted: what sees asks, if it is permitted.
+    asks: OnceCell<Option<Asks>>,
     /// Wakes on changes of the number of runnable threads.
     changes: RingBuffer<'static>,
     entries: Entries,
@@ -108,8 +111,8 @@ impl Bpf {
         let object = object.load().map_err(bpf_error)?;
         let entries = Entries::of(&object, options)?;
         let ring_of = |name| bpf::map(&object, name, 0).map_err(refused);
-        let (events, inbox) = ring(&ring_of("events")?)?;
-        let (starts, started) = ring(&ring_of("starts")?)?;
+        let (events, inbox) = ring::of(&ring_of("events")?)?;
+        let (starts, started) = ring::of(&ring_of("starts")?)?;
         let filter = program(&object, "on_clock").as_fd().try_clone_to_owned();
         let now = Instant::now();
         let mut bpf = Bpf {
@@ -129,7 +132,8 @@ impl Bpf {
                 bpf::map(&object, "bound", Heirs::BOUND_SIZE).map_err(refused)?,
                 bpf::map(&object, "heirs", 0).map_err(refused)?,
             ),
-            changes: unread_ring(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
+            asks: OnceCell::new(),
+            changes: ring::unread(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
             entries,
             groups: options.groups(),
             others: options.others(),
@@ -429,6 +433,11 @@ impl Discovery for Bpf {
         self.started.try_iter().map(start).collect()
     }
 
+    fn asks(&mut self) -> Option<Vec<Ask>> {
+        let open = || Asks::open(Some(self.heirs.bound())).ok();
+        self.asks.get_or_init(open).as_ref().map(Asks::take)
+    }
+
     fn refresh(&mut self) -> Result<News, DiscoveryError> {
         self.consume()?;
         self.adjust_watching()?;
@@ -515,30 +524,6 @@ fn app_of_process(known: &HashMap<u32, Known>, pid: u32) -> Option<AppId> {
     let of_it = |known: &&Known| known.facts.pid == pid;
     let first = known.get(&pid).filter(of_it);
     first.or_else(|| known.values().find(of_it)).map(|known| known.facts.app)
-}
-
-/// Creates a ring whose entries are plain data of the kernel's layout, and where they arrive.
-fn ring<T: Copy + 'static>(
-    entries: &MapHandle,
-) -> Result<(RingBuffer<'static>, Receiver<T>), DiscoveryError> {
-    let (sender, inbox) = channel();
-    let mut builder = RingBufferBuilder::new();
-    let take = move |bytes: &[u8]| {
-        assert_eq!(bytes.len(), size_of::<T>(), "discovery.bpf.c and bpf.rs disagree on news");
-        // SAFETY: T is plain data and `bytes` has its size.
-        // It is in vain only while everything ends.
-        let _ = sender.send(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() });
-        0
-    };
-    builder.add(entries, take).map_err(bpf_error)?;
-    Ok((builder.build().map_err(bpf_error)?, inbox))
-}
-
-/// Creates a ring that is only used to wake.
-fn unread_ring(changes: &MapHandle) -> Result<RingBuffer<'static>, DiscoveryError> {
-    let mut builder = RingBufferBuilder::new();
-    builder.add(changes, |_| 0).map_err(bpf_error)?;
-    builder.build().map_err(bpf_error)
 }
 
 fn watch_switches(object: &Object) -> Result<Vec<Link>, String> {

@@ -6,6 +6,7 @@
 //! now, and is taken to be the same. What the first source knew and the second does not has ended between the
 //! two, and is reported once. Limits: parallelism counts from the second source on.
 
+use super::asks::Ask;
 use super::followed::Followed;
 use super::{
     Discovery, DiscoveryError, ExecutedProgram, FollowError, NewThread, News, Parallelism, Start, ThreadFacts,
@@ -114,6 +115,10 @@ impl Discovery for Continued {
             Start { generation: self.known(thread).generation, ..start }
         };
         starts.into_iter().map(known).collect()
+    }
+
+    fn asks(&mut self) -> Option<Vec<Ask>> {
+        self.source.asks()
     }
 
     fn refresh(&mut self) -> Result<News, DiscoveryError> {

@@ -46,13 +46,18 @@ impl Heirs {
         Heirs { bound, heirs }
     }
 
+    /// Returns the map of bound threads.
+    pub(super) fn bound(&self) -> &MapHandle {
+        &self.bound
+    }
+
     /// Returns a second handle.
     pub fn try_clone(&self) -> io::Result<Heirs> {
         let clone = |map: &MapHandle| MapHandle::try_from(map).map_err(io::Error::other);
         Ok(Heirs { bound: clone(&self.bound)?, heirs: clone(&self.heirs)? })
     }
 
-    /// Enters a thread that is about to be bound.
+    /// Enters a thread that is about to be bound, or was moved: then both masks are the same.
     pub fn enter(&self, tid: u32, ours: u32, original: u32) -> io::Result<()> {
         self.update(tid, &RawBound { freed: 0, ours, original }, MapFlags::ANY)
     }

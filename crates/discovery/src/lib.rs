@@ -6,6 +6,7 @@
 
 mod applications;
 mod apps;
+pub mod asks;
 pub mod attach;
 pub mod bpf;
 pub mod continued;
@@ -21,6 +22,7 @@ mod options;
 mod others;
 pub mod poll;
 mod polled;
+mod ring;
 mod source;
 pub mod tree;
 mod unwatched;

@@ -1,6 +1,7 @@
 //! What a source of threads does.
 
 use super::applications::ExecutedProgram;
+use super::asks::Ask;
 use super::error::{DiscoveryError, FollowError};
 use super::facts::{News, Parallelism, Start, ThreadFacts};
 use super::followed;
@@ -33,6 +34,12 @@ pub trait Discovery: Send {
     /// see that in time ([`heirs`](super::heirs)).
     fn starts(&mut self) -> Vec<Start> {
         Vec::new()
+    }
+
+    /// Returns which processes have asked for what bound threads cannot have since the last call; the first
+    /// call begins to look. `None` if the source does not see that ([`asks`](super::asks)).
+    fn asks(&mut self) -> Option<Vec<Ask>> {
+        None
     }
 
     /// Takes in what is new since the last call. Cheap, as it is called at every wake-up. The result includes

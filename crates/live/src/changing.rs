@@ -14,13 +14,15 @@ pub struct Changing {
     pub actuators: Actuators,
     /// The processes with several threads, if their waits may be changed.
     pub processes: Option<Processes>,
+    /// What bound threads have asked for and could not have, in words.
+    pub notes: Vec<String>,
     outcomes: Vec<Outcome>,
 }
 
 impl Changing {
     /// Nothing was changed yet.
     pub fn new(actuators: Actuators, processes: Option<Processes>) -> Changing {
-        Changing { actuators, processes, outcomes: Vec::new() }
+        Changing { actuators, processes, notes: Vec::new(), outcomes: Vec::new() }
     }
 
     /// Registers a thread; `is_read`: so that the times of its process are read.
@@ -52,6 +54,18 @@ impl Changing {
             let thread = discovery.facts(tid).map(|facts| facts.id());
             let outcome = |thread| Outcome { thread, change, result: OutcomeKind::GivenBack };
             self.outcomes.extend(thread.map(outcome));
+        }
+    }
+
+    /// Takes in what bound threads have asked for and could not have, from the first bind on. It is said at
+    /// once where there is a log.
+    pub fn take_asks(&mut self, discovery: &mut dyn Discovery) {
+        if !self.actuators.has_bound() {
+            return;
+        }
+        for note in self.actuators.note_asks(discovery.asks().as_deref()) {
+            log::warn!(corewise_event = "asked"; "{note}");
+            self.notes.push(note);
         }
     }
 

@@ -56,6 +56,7 @@ impl Followed {
             self.events.begin();
             let starts = self.reading.discovery.starts();
             self.changing.actuators.give_back_to(&starts);
+            self.changing.take_asks(&mut *self.reading.discovery);
             let news = self.reading.discovery.refresh()?;
             self.take_news(news);
         }

@@ -124,7 +124,8 @@ impl LiveWorld {
     /// Returns what the sources could not see, in words.
     pub fn notes(&self) -> Vec<String> {
         let notes = self.later.notes.iter().cloned().chain(self.followed.reading.notes());
-        notes.chain(self.followed.changing.actuators.notes()).collect()
+        let changing = &self.followed.changing;
+        notes.chain(changing.notes.iter().cloned()).chain(changing.actuators.notes()).collect()
     }
 
     /// Restores everything after an error; from then on only follows the command to its end.

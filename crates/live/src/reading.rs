@@ -132,6 +132,7 @@ impl Reading {
             counters,
             hints: self.reports.of_programs.hints(facts.pid, facts.tid),
             progress,
+            sizing: changing.actuators.sizing(facts.pid),
             ended: facts.ended,
         }
     }

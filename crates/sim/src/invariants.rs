@@ -194,7 +194,9 @@ impl Checker {
 
     fn take_outcomes(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
-            if let (OutcomeKind::Refused(_), Change::Bind(_)) = (&outcome.result, &outcome.change) {
+            if let (OutcomeKind::Refused(_), Change::Bind(_) | Change::Move(_)) =
+                (&outcome.result, &outcome.change)
+            {
                 self.refused.insert(outcome.thread, self.at);
             }
         }
@@ -244,7 +246,7 @@ impl Checker {
             }
             let is_adaptable = self.delayed.get(&action.thread);
             let pes = match &action.change {
-                Change::Bind(pes) => pes,
+                Change::Bind(pes) | Change::Move(pes) => pes,
                 Change::Set(Setting::Weight(_)) => {
                     let free = |seen: &Seen| matches!(seen.standing, Standing::Free | Standing::Bound);
                     if !self.threads.get(&action.thread).is_some_and(free) {
@@ -292,14 +294,18 @@ impl Checker {
         let pid = match &action.change {
             Change::Free | Change::Reset(_) => return None,
             Change::Set(setting) if setting.kind().is_of_process() => action.thread.tid,
-            Change::Bind(_) | Change::Set(_) => self.threads.get(&action.thread)?.pid,
+            Change::Bind(_) | Change::Move(_) | Change::Set(_) => self.threads.get(&action.thread)?.pid,
         };
         let treatment = self.treatments.get(&pid)?;
         match &action.change {
             Change::Set(setting) if !treatment.waits.permit(setting.kind()) => Some("its waits are fixed"),
             Change::Set(setting) if setting.kind().is_of_process() => None,
-            Change::Bind(_) | Change::Set(_) if treatment.left_alone.is_some() => Some("it is left alone"),
-            Change::Bind(pes) if treatment.pes.as_ref().is_some_and(|of| !pes.is_subset(of)) => {
+            Change::Bind(_) | Change::Move(_) | Change::Set(_) if treatment.left_alone.is_some() => {
+                Some("it is left alone")
+            }
+            Change::Bind(pes) | Change::Move(pes)
+                if treatment.pes.as_ref().is_some_and(|of| !pes.is_subset(of)) =>
+            {
                 Some("it has other PEs")
             }
             _ => None,

@@ -128,6 +128,7 @@ impl SimWorld {
             counters,
             hints,
             progress: work.map(|work| ProgressReading { work, source: ProgressSource::Simulated }),
+            sizing: corewise_core::observe::Sizing::Fixed,
             ended: thread.ended,
         }
     }
@@ -186,7 +187,7 @@ impl SimWorld {
     fn carry_out(&mut self, action: &Action) -> OutcomeKind {
         let Some(&index) = self.by_id.get(&action.thread) else { return OutcomeKind::Gone };
         let Faults { late_binds, refused_binds, .. } = self.sim.faults;
-        let bind = matches!(action.change, Change::Bind(_));
+        let bind = matches!(action.change, Change::Bind(_) | Change::Move(_));
         if bind && !self.sim.threads[index].ended && self.happens(late_binds) {
             self.sim.kill(index);
             self.sim.catch_up();
@@ -200,7 +201,7 @@ impl SimWorld {
             _ if thread.ended => return OutcomeKind::Gone,
             Change::Set(Setting::Weight(weight)) => return self.sim.weigh(index, Some(*weight)),
             Change::Reset(SettingKind::Weight) => return self.sim.weigh(index, None),
-            Change::Bind(pes) => pes.clone(),
+            Change::Bind(pes) | Change::Move(pes) => pes.clone(),
             Change::Free if thread.bound => CpuSet::clone(&thread.permitted),
             Change::Free => return OutcomeKind::NotOurs,
         };
@@ -212,6 +213,11 @@ impl SimWorld {
         }
         self.sim.threads[index].bound = bind;
         self.sim.restrict(index, mask);
+        if matches!(action.change, Change::Move(_)) {
+            let permitted = CpuSet::clone(&self.sim.threads[index].permitted);
+            self.sim.threads[index].bound = false;
+            self.sim.restrict(index, permitted);
+        }
         OutcomeKind::Done
     }
 }

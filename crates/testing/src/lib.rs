@@ -68,6 +68,8 @@ macro_rules! capabilities {
 capabilities! {
     /// BPF programs may be loaded.
     Bpf = "bpf",
+    /// BPF programs may be attached to functions of the kernel.
+    BpfAtFunctions = "bpf-at-functions",
     /// perf events of software may be opened.
     Perf = "perf",
     /// Processes may be traced.
@@ -206,7 +208,7 @@ mod tests {
     fn the_required_capabilities_exist() {
         assert_eq!(required("bpf,two-pes"), Ok(vec![Capability::Bpf, Capability::TwoPes]));
         assert_eq!(required(""), Ok(vec![]));
-        assert!(required("bfp").unwrap_err().starts_with("`bfp` is none of bpf, perf, "));
+        assert!(required("bfp").unwrap_err().starts_with("`bfp` is none of bpf, bpf-at-functions, perf, "));
         required(&std::env::var("COREWISE_REQUIRE").unwrap_or_default()).unwrap();
     }
 

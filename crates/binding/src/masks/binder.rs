@@ -155,10 +155,12 @@ impl Binder {
 
     /// Announces the PEs to which threads are bound, or were a moment ago: the guard frees them for an epoch.
     /// (If two runs have bound threads to the same PE, the second sees that it is taken.)
-    pub fn claim_bound_pes(&mut self) {
+    /// Those to which threads were `moved` count, too.
+    pub fn claim_bound_pes(&mut self, moved: &HashMap<u32, CpuSet>) {
         let now = Instant::now();
-        for bound in self.ledger.all_bound().filter(|bound| bound.ours.len() == 1) {
-            let slots = bound.ours.iter().map(|pe| i64::from(pe.0));
+        let bound = self.ledger.all_bound().map(|bound| &bound.ours).chain(moved.values());
+        for pes in bound.filter(|pes| pes.len() == 1) {
+            let slots = pes.iter().map(|pe| i64::from(pe.0));
             self.bound_at.extend(slots.map(|slot| (slot, now)));
         }
         let claimed = &mut self.claimed;
@@ -216,6 +218,8 @@ impl Binder {
         let bind = Entry::Bind { thread, original: original.clone(), ours: pes.clone() };
         let recorded = self.changes.record(&bind);
         self.ledger.note(bind);
+        // Bound again, it is to have the mask from before the first time.
+        let original = self.ledger.bound(thread).map_or(original, |bound| bound.original.clone());
         self.generations.insert(tid, generation);
         if let Err(why) = recorded {
             self.unbound(tid, before);
@@ -241,6 +245,16 @@ impl Binder {
             None => Entry::Free(tid),
             Some(Bound { thread, original, ours }) => Entry::Bind { thread, original, ours },
         });
+    }
+
+    /// A thread was moved, and has its own mask: what it starts inherits its weight.
+    pub fn watch_moved(&mut self, tid: u32) {
+        self.heirs.iter().for_each(|heirs| heirs.enter(tid, &self.all_pes, &self.all_pes));
+    }
+
+    /// A moved thread is as it was.
+    pub fn forget_moved(&mut self, tid: u32) {
+        self.heirs.iter().for_each(|heirs| heirs.remove(tid));
     }
 
     /// Restores a thread's mask.

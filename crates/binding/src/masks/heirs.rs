@@ -56,7 +56,7 @@ impl Heirs {
         Ok(Heirs { bound, masks, ends })
     }
 
-    /// Enters a thread that is about to be bound.
+    /// Enters a thread that is about to be bound, or was moved: then both masks are the same.
     pub fn enter(&self, tid: u32, ours: &CpuSet, original: &CpuSet) {
         if let (Some(ours), Some(original)) = (self.masks.number_of(ours), self.masks.number_of(original)) {
             // If there are too many, the next observation shows inherited masks.

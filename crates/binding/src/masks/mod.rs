@@ -16,22 +16,28 @@
 //! prepares something does at its end, gets its mask back and is judged anew; at the second time it counts as
 //! one that starts programs.
 //!
+//! A thread that is moved has a narrow mask for the microseconds in which the kernel takes it to another PE.
+//! [`habits`] remembers which programs asked for what bound threads cannot have.
+//!
 //! Limits: a thread that pins itself to exactly the PEs that corewise has given to another thread is mistaken
 //! for one that inherited them, unless it had the mask before, or none of its ancestors was ever bound (known
 //! with BPF, which reports the creator of a thread). See [`crate::restore`] for the end.
 
 mod binder;
+mod habits;
 mod heirs;
 
 use self::binder::{Basis, Binder};
+use self::habits::{Habit, Habits, UNSEEN};
 use crate::actuator::Actuator;
 use crate::changes::Changes;
 use crate::ledger::{Entry, Ledger};
 use crate::mask::{self, is_seen_as};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
-use corewise_core::observe::Standing;
+use corewise_core::observe::{Sizing, Standing};
 use corewise_core::plan::{Action, Change, OutcomeKind};
+use corewise_discovery::asks::Ask;
 use corewise_discovery::heirs::Heirs;
 use corewise_discovery::{NewThread, Start, ThreadFacts};
 use corewise_sys::environment;
@@ -71,6 +77,13 @@ pub struct Masks {
     process_of: HashMap<u32, u32>,
     /// Bound threads that were given their own masks back because they start or execute programs.
     given_back: HashSet<u32>,
+    /// Where threads were moved that have their own masks.
+    moved: HashMap<u32, CpuSet>,
+    habits: Habits,
+    /// Whether somebody sees what bound threads ask for.
+    sees_asks: bool,
+    /// Whether a thread was bound, as opposed to moved.
+    pub has_bound: bool,
     /// The unexpected masks of this pass, by thread and generation, and those of the last pass.
     doubts: HashMap<(u32, u64), CpuSet>,
     earlier_doubts: HashMap<(u32, u64), CpuSet>,
@@ -109,7 +122,32 @@ impl Masks {
 
     /// Announces the PEs to which threads are bound to other runs.
     pub fn claim_bound_pes(&mut self) {
-        self.with_binder(Binder::claim_bound_pes);
+        if let Some(binder) = &mut self.binder {
+            binder.claim_bound_pes(&self.moved);
+        }
+    }
+
+    /// Takes in which processes have asked for what bound threads cannot have; `None` if nobody can see that.
+    /// Returns notes for the user.
+    pub fn note_asks(&mut self, asks: Option<&[Ask]>) -> Vec<String> {
+        self.sees_asks = asks.is_some();
+        let asks = asks.unwrap_or_default();
+        let processes = || self.processes.keys().copied();
+        let notes = asks.iter().filter_map(|ask| self.habits.note(ask, processes())).collect();
+        for pid in asks.iter().map(|ask| ask.pid) {
+            if self.habits.of(pid) == Some(Habit::NeedsAllPes) {
+                let of_process = self.process_of.iter().filter(|(_, process)| **process == pid);
+                let threads: Vec<u32> = of_process.map(|(tid, _)| *tid).collect();
+                self.given_back.extend(&threads);
+                self.with_binder(|binder| threads.iter().for_each(|tid| binder.give_back(*tid)));
+            }
+        }
+        notes
+    }
+
+    /// Returns how the program of a process chooses the number of its threads.
+    pub fn sizing(&self, pid: u32) -> Sizing {
+        if self.habits.of(pid) == Some(Habit::Asks) { Sizing::Asks } else { Sizing::MayAsk }
     }
 
     fn ledger(&self) -> Option<&Ledger> {
@@ -150,9 +188,15 @@ impl Masks {
         is_any_handed_out && affinity::get(tid).is_ok_and(|mask| self.original_of(&mask).is_some())
     }
 
-    /// Returns the standing of a thread that is free or bound, unless its process starts programs.
+    /// Returns the standing of a thread that is free or bound, unless its process is left alone.
     fn unless_starter(&self, pid: u32, standing: Standing) -> Standing {
-        if self.starters.contains(&pid) { Standing::StartsPrograms } else { standing }
+        if self.habits.of(pid) == Some(Habit::NeedsAllPes) {
+            Standing::NeedsAllPes
+        } else if self.starters.contains(&pid) {
+            Standing::StartsPrograms
+        } else {
+            standing
+        }
     }
 
     /// Looks whether a process that was bound has executed a program since: without BPF nothing reports it.
@@ -200,6 +244,7 @@ impl Masks {
             // Another name may mean another program: the next look finds that, if the process is bound.
             let image = image.or_else(|| image_of(facts.pid));
             let name = facts.name.clone();
+            self.habits.meet(facts.pid);
             self.processes.insert(facts.pid, Process { name, image, user_placed, permitted });
         }
         &self.processes[&facts.pid]
@@ -341,6 +386,38 @@ impl Masks {
     }
 }
 
+impl Masks {
+    fn bind(
+        &mut self,
+        ThreadId { tid, generation }: ThreadId,
+        pid: u32,
+        pes: &CpuSet,
+    ) -> Option<OutcomeKind> {
+        let binder = self.binder.as_mut()?;
+        // What descends from it is found by it, so that it must be recorded by now.
+        if !binder.ledger().members().contains_key(&pid) {
+            binder.note_member(pid);
+        }
+        let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
+        let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
+        self.given_back.remove(&tid);
+        Some(binder.bind(tid, generation, basis, pes))
+    }
+
+    fn free(&mut self, ThreadId { tid, generation }: ThreadId) -> Option<OutcomeKind> {
+        let is_free = self.given_back.remove(&tid);
+        let result = if is_free { OutcomeKind::Done } else { self.binder.as_mut()?.free(tid, generation) };
+        if result == OutcomeKind::Done {
+            // It may be bound again before the next observation.
+            match affinity::get(tid).ok().filter(|mask| *mask != *self.allowed) {
+                Some(mask) => self.limited.insert(tid, Arc::new(mask)),
+                None => self.limited.remove(&tid),
+            };
+        }
+        Some(result)
+    }
+}
+
 impl Actuator for Masks {
     fn meet(&mut self, thread: &NewThread) {
         let own = std::process::id();
@@ -362,6 +439,7 @@ impl Actuator for Masks {
         self.was_bound.remove(&tid);
         self.process_of.remove(&tid);
         self.given_back.remove(&tid);
+        self.moved.remove(&tid);
     }
 
     fn retain_processes(&mut self, living: &HashSet<u32>) {
@@ -371,16 +449,17 @@ impl Actuator for Masks {
             self.processes.remove(&pid);
             self.starters.remove(&pid);
             self.executed.remove(&pid);
+            self.habits.forget(pid);
             self.with_binder(|binder| binder.note(Entry::Left(pid)));
         }
     }
 
     fn apply(&mut self, action: &Action) -> Option<OutcomeKind> {
-        if !matches!(action.change, Change::Bind(_) | Change::Free) {
+        if !matches!(action.change, Change::Bind(_) | Change::Move(_) | Change::Free) {
             return None;
         }
         let binder = self.binder.as_mut()?;
-        let ThreadId { tid, generation } = action.thread;
+        let tid = action.thread.tid;
         self.was_bound.insert(tid, true);
         let pid = self.process_of.get(&tid).copied().unwrap_or(tid);
         if !self.is_followed && children_faults(pid) > self.faults_before.get(&pid).copied().unwrap_or(0) {
@@ -391,30 +470,29 @@ impl Actuator for Masks {
             // The program that it has executed since it was last observed has not seen a mask of ours.
             process.image = image_of(pid).or(process.image);
         }
+        let was_moved = self.moved.remove(&tid).is_some();
         match &action.change {
-            Change::Bind(_) if self.starters.contains(&pid) => Some(OutcomeKind::NotOurs),
+            Change::Bind(_) | Change::Move(_) if self.starters.contains(&pid) => Some(OutcomeKind::NotOurs),
             Change::Bind(pes) => {
-                // What descends from it is found by it, so that it must be recorded by now.
-                if !binder.ledger().members().contains_key(&pid) {
-                    binder.note_member(pid);
-                }
-                let mask = self.limited.get(&tid).unwrap_or(&self.allowed);
-                let basis = Basis { baseline: &self.allowed, mask, at: self.observed };
-                self.given_back.remove(&tid);
-                Some(binder.bind(tid, generation, basis, pes))
-            }
-            _ => {
-                let is_free = self.given_back.remove(&tid);
-                let result = if is_free { OutcomeKind::Done } else { binder.free(tid, generation) };
-                if result == OutcomeKind::Done {
-                    // It may be bound again before the next observation.
-                    match affinity::get(tid).ok().filter(|mask| *mask != *self.allowed) {
-                        Some(mask) => self.limited.insert(tid, Arc::new(mask)),
-                        None => self.limited.remove(&tid),
-                    };
-                }
+                let result = self.bind(action.thread, pid, pes)?;
+                self.has_bound |= result == OutcomeKind::Done;
                 Some(result)
             }
+            Change::Move(pes) => match self.bind(action.thread, pid, pes)? {
+                OutcomeKind::Done => {
+                    self.moved.insert(tid, pes.clone());
+                    let freed = self.free(action.thread);
+                    self.with_binder(|binder| binder.watch_moved(tid));
+                    freed
+                }
+                failed => Some(failed),
+            },
+            // It has its own mask already.
+            _ if was_moved => {
+                self.with_binder(|binder| binder.forget_moved(tid));
+                Some(OutcomeKind::Done)
+            }
+            _ => self.free(action.thread),
         }
     }
 
@@ -423,6 +501,11 @@ impl Actuator for Masks {
             self.ledger().into_iter().flat_map(Ledger::all_bound).map(|bound| bound.thread.id).collect();
         self.with_binder(|binder| bound.iter().for_each(|tid| binder.give_back(*tid)));
         bound.into_iter().map(|tid| (tid, Change::Free)).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let is_unseen = self.has_bound && !self.sees_asks;
+        is_unseen.then(|| UNSEEN.to_owned()).into_iter().collect()
     }
 
     /// The masks themselves are restored by the ledger ([`crate::restore`]).

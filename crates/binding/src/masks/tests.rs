@@ -2,6 +2,7 @@ use super::*;
 use crate::guardian::Guardian;
 use corewise_core::ids::AppId;
 use corewise_core::observe::Standing::{Inherited, SelfPinned};
+use corewise_discovery::asks::Asked;
 use corewise_testing::needs;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -268,4 +269,95 @@ fn while_corewises_own_mask_changes_no_mask_is_a_decision() {
     crate::mask::set(&token, pid, &last(&own)).unwrap();
     assert_eq!(look(&mut actuator, &own), SelfPinned, "now it has");
     child.kill().and_then(|()| child.wait()).unwrap();
+}
+
+/// A process that looks at nothing, with the means to look at and change its only thread.
+struct Sleeper {
+    child: std::process::Child,
+    own: CpuSet,
+}
+
+impl Sleeper {
+    fn new() -> Sleeper {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let (own, _) = affinity::own_and_cpuset().unwrap();
+        // The kernel names it after the program as soon as it runs that.
+        while Proc::own().program_name(child.id()).as_deref() != Some("sleep") {
+            std::thread::yield_now();
+        }
+        Sleeper { child, own }
+    }
+
+    fn look(&self, actuator: &mut Masks) -> (Standing, Sizing) {
+        let pid = self.child.id();
+        actuator.begin_look(&Arc::new(self.own.clone()));
+        actuator.observed = task::now() + 1;
+        (actuator.standing(&facts_of(pid, pid)).0, actuator.sizing(pid))
+    }
+
+    fn change(&self, actuator: &mut Masks, change: Change) -> OutcomeKind {
+        let thread = ThreadId { tid: self.child.id(), generation: 0 };
+        actuator.apply(&Action { thread, change, reason: "".into() }).unwrap()
+    }
+
+    fn asks(&self, actuator: &mut Masks, asked: Asked) -> Vec<String> {
+        actuator.note_asks(Some(&[Ask { pid: self.child.id(), name: "sleep".to_owned(), asked }]))
+    }
+
+    fn mask(&self) -> CpuSet {
+        affinity::get(self.child.id()).unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).unwrap();
+    }
+}
+
+#[test]
+fn a_moved_thread_has_its_own_mask_also_if_it_was_bound_and_is_free_already() {
+    needs!(TwoPes);
+    let (mut actuator, sleeper) = (acting(), Sleeper::new());
+    assert_eq!(sleeper.look(&mut actuator), (Standing::Free, Sizing::MayAsk));
+    for change in [Change::Move(last(&sleeper.own)), Change::Bind(first(&sleeper.own))] {
+        let is_move = matches!(change, Change::Move(_));
+        assert_eq!(sleeper.change(&mut actuator, change), OutcomeKind::Done);
+        assert_eq!(sleeper.mask() == sleeper.own, is_move);
+    }
+    assert_eq!(sleeper.look(&mut actuator).0, Standing::Bound);
+    assert_eq!(sleeper.change(&mut actuator, Change::Move(last(&sleeper.own))), OutcomeKind::Done);
+    assert_eq!(sleeper.mask(), sleeper.own);
+    assert_eq!(sleeper.look(&mut actuator).0, Standing::Free);
+    assert_eq!(sleeper.change(&mut actuator, Change::Free), OutcomeKind::Done);
+}
+
+#[test]
+fn what_a_program_has_asked_for_while_it_was_bound_counts_for_all_of_its_processes() {
+    needs!(TwoPes);
+    let (mut actuator, sleeper) = (acting(), Sleeper::new());
+    sleeper.look(&mut actuator);
+    let notes = sleeper.asks(&mut actuator, Asked::Mask);
+    assert!(notes[0].contains("`sleep` asked how many") && notes[0].contains("GOMAXPROCS"), "{notes:?}");
+    assert_eq!(sleeper.asks(&mut actuator, Asked::Mask), [""; 0], "it is said once");
+    assert_eq!(sleeper.look(&mut actuator), (Standing::Free, Sizing::Asks));
+    assert_eq!(sleeper.change(&mut actuator, Change::Bind(last(&sleeper.own))), OutcomeKind::Done);
+    let notes = sleeper.asks(&mut actuator, Asked::Deadline);
+    assert!(notes[0].contains("SCHED_DEADLINE") && notes[0].contains("leave-alone"), "{notes:?}");
+    assert_eq!(sleeper.mask(), sleeper.own, "it is given back at once");
+    assert_eq!(sleeper.look(&mut actuator).0, Standing::NeedsAllPes);
+    assert_eq!(Sleeper::new().look(&mut actuator).0, Standing::NeedsAllPes, "the next one, too");
+}
+
+#[test]
+fn it_is_said_if_nobody_sees_what_bound_threads_ask_for() {
+    needs!(TwoPes);
+    let (mut actuator, sleeper) = (acting(), Sleeper::new());
+    sleeper.look(&mut actuator);
+    sleeper.change(&mut actuator, Change::Move(last(&sleeper.own)));
+    assert_eq!(actuator.notes(), [""; 0], "a moved thread cannot ask at the wrong moment");
+    sleeper.change(&mut actuator, Change::Bind(last(&sleeper.own)));
+    assert_eq!(actuator.notes(), [habits::UNSEEN]);
+    actuator.note_asks(Some(&[]));
+    assert_eq!(actuator.notes(), [""; 0]);
 }

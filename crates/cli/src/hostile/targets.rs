@@ -195,6 +195,7 @@ fn thread(number: u32, second: u64) -> ThreadReading {
         counters: Some(CounterReading::Sample(reading)),
         hints: Hints::default(),
         progress: None,
+        sizing: corewise_core::observe::Sizing::Fixed,
         ended: number == 2 && second == 3,
     }
 }

@@ -27,8 +27,8 @@ fn a_program_is_detached_with_everything_given_back_and_attached_again() {
     let before = masks_of(program.pid());
     let daemon = Daemon::start(program.pid());
     // A change is announced with its outcome, some moments after it is made.
-    let is_placed = || events_so_far(&daemon.socket()).iter().any(|event| event["what"] == "placed");
-    wait_for(|| is_placed().then_some(()));
+    let placed = || events_so_far(&daemon.socket()).iter().filter(|event| event["what"] == "placed").count();
+    wait_for(|| (placed() > 0).then_some(()));
     assert!(call(&daemon.socket(), "detach", program.pid()).status.success());
     wait_for(|| (masks_of(program.pid()) == before).then_some(()));
     let explained = answer(&daemon.socket(), &[&program.pid().to_string()]);
@@ -39,8 +39,9 @@ fn a_program_is_detached_with_everything_given_back_and_attached_again() {
     let from = seconds(&answer(&daemon.socket(), &[]));
     wait_for(|| (seconds(&answer(&daemon.socket(), &[])) > from + 0.5).then_some(()));
     assert_eq!(masks_of(program.pid()), before);
+    let before = placed();
     assert!(call(&daemon.socket(), "attach", program.pid()).status.success());
-    wait_for(|| (bound(program.pid()) > 0).then_some(()));
+    wait_for(|| (placed() > before).then_some(()));
     let events = events_so_far(&daemon.socket());
     let at = |what: &str| events.iter().position(|event| event["what"] == what).unwrap();
     let (first, detached, attached) = (at("placed"), at("detached"), at("attached"));
@@ -137,7 +138,7 @@ fn run_announces_its_command_to_a_daemon_and_becomes_it() {
     let program = Program::start(&["60", "sleep"]);
     let daemon = Daemon::start(program.pid());
     let announced = || {
-        let mut run = run(&daemon.socket(), &["--", &burn(), "60", "int"]);
+        let mut run = run(&daemon.socket(), &["--", &burn(), "60", "2*int"]);
         let mut command = Running(run.stderr(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(command.0.stderr.take().unwrap()).read_line(&mut line).unwrap();

@@ -12,11 +12,11 @@ use std::process::{Command, Stdio};
 pub struct Program(Running);
 
 impl Program {
-    /// Starts it; its first thread and the one that works are there then.
+    /// Starts it; its first thread and those that work are there then.
     pub fn start(arguments: &[&str]) -> Program {
         let child = Command::new(burn()).args(arguments).stdout(Stdio::null()).spawn().unwrap();
         let program = Program(Running(child));
-        wait_for(|| (masks_of(program.pid()).len() == 2).then_some(()));
+        wait_for(|| (masks_of(program.pid()).len() == arguments.len()).then_some(()));
         program
     }
 
@@ -31,7 +31,7 @@ pub fn bound(pid: u32) -> usize {
 }
 
 fn attach_and_let_go(source: &str) {
-    let programs = [Program::start(&["60", "fp"]), Program::start(&["60", "fp"])];
+    let programs = [(); 2].map(|()| Program::start(&["60", "fp", "int"]));
     let before: Vec<_> = programs.iter().map(|program| masks_of(program.pid())).collect();
     let (directory, modules) = shared_fpu();
     let report = directory.path().join("report.json");
@@ -56,7 +56,7 @@ fn attach_and_let_go(source: &str) {
         let cpu = application["cpu_seconds"].as_f64().unwrap();
         let wall = report["wall_seconds"].as_f64().unwrap();
         // On a busy machine it also runs for a moment between the first look at it and the begin of the run.
-        assert!(fpu > 0.5 && cpu > 0.0 && cpu < 1.1 * wall + 0.5, "{report:#}");
+        assert!(fpu > 0.2 && cpu > 0.0 && cpu < 2.2 * wall + 1.0, "{report:#}");
     }
 }
 

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
+/// One of its working threads is bound to PE 0 while there are several; one that works alone is moved there.
+pub const POLICY: &str = "rr:turn=1h";
+
 /// A daemon of one program, which PE 0 is the fast one for.
 pub struct Daemon {
     process: Running,
@@ -42,7 +45,7 @@ impl Daemon {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("rules.toml"), rules).unwrap();
         let mut daemon = corewise();
-        daemon.args(["daemon", &pid.to_string(), "--interval", "100ms", "--policy", "mintlp", "--fast", "0"]);
+        daemon.args(["daemon", &pid.to_string(), "--interval", "100ms", "--policy", POLICY, "--fast", "0"]);
         daemon.args(options);
         daemon.arg("--socket").arg(directory.path().join("socket"));
         daemon.arg("--config-dir").arg(directory.path());
@@ -83,19 +86,19 @@ pub fn answer(socket: &Path, arguments: &[&str]) -> Value {
 #[test]
 fn the_daemon_places_a_running_program_tells_why_and_gives_it_back() {
     needs!(TwoPes);
-    let program = Program::start(&["60", "int"]);
+    let program = Program::start(&["60", "int", "int"]);
     let before = masks_of(program.pid());
     let mut daemon = Daemon::start(program.pid());
     wait_for(|| (bound(program.pid()) > 0).then_some(()));
     let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(|status| status["bound"] == 1));
-    assert_eq!((&status["policy"], &status["threads"]), (&"mintlp".into(), &2.into()), "{status}");
+    assert_eq!((&status["policy"], &status["threads"]), (&POLICY.into(), &3.into()), "{status}");
     assert_eq!(status["applications"][0]["name"], "burn", "{status}");
     let threads = answer(&daemon.socket(), &[&program.pid().to_string()]);
     let placed = |thread: &&Value| thread["bound"] == "0" && thread["reason"].as_str().is_some();
     assert_eq!(threads["threads"].as_array().unwrap().iter().filter(placed).count(), 1, "{threads}");
     let text = String::from_utf8(ask(&daemon.socket(), &[]).stdout).unwrap();
-    let sentence = "The daemon (policy mintlp) has bound";
-    assert!(text.starts_with(sentence) && text.contains(" burn "), "{text}");
+    let sentence = format!("The daemon (policy {POLICY}) has bound");
+    assert!(text.starts_with(&sentence) && text.contains(" burn "), "{text}");
     assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
     assert_eq!(masks_of(program.pid()), before);
     assert!(!daemon.socket().exists());
@@ -113,7 +116,7 @@ fn a_program_that_takes_the_place_of_a_bound_one_is_placed_too() {
     let pid = program.0.id();
     // What is placed is not taken back for a trial.
     let daemon = Daemon::start_with(pid, "[daemon]\nguard = \"off\"\n");
-    wait_for(|| (bound(pid) > 0).then_some(()));
+    wait_for(|| (answer(&daemon.socket(), &[])["bound"] == 1).then_some(()));
     std::fs::write(&go, "").unwrap();
     let is_placed = |thread: &Value| thread["name"] == "int" && thread["bound"] == "0";
     wait_for(|| {
@@ -127,7 +130,7 @@ fn a_program_that_takes_the_place_of_a_bound_one_is_placed_too() {
 #[test]
 fn a_daemon_that_is_killed_leaves_nothing_and_another_one_takes_its_place() {
     needs!(TwoPes);
-    let program = Program::start(&["60", "int"]);
+    let program = Program::start(&["60", "int", "int"]);
     let before = masks_of(program.pid());
     let mut daemon = Daemon::start(program.pid());
     wait_for(|| (bound(program.pid()) > 0).then_some(()));
@@ -152,7 +155,7 @@ fn a_daemon_that_is_killed_leaves_nothing_and_another_one_takes_its_place() {
 #[test]
 fn a_daemon_without_its_guardian_gives_everything_back_and_ends_with_the_reason() {
     needs!(TwoPes);
-    let program = Program::start(&["60", "int"]);
+    let program = Program::start(&["60", "int", "int"]);
     let before = masks_of(program.pid());
     let mut daemon = Daemon::start(program.pid());
     wait_for(|| (bound(program.pid()) > 0).then_some(()));
@@ -195,7 +198,7 @@ const LEFT_ALONE: &str = "[[rule]]\nname = \"tests\"\nmatch.name = \"burn\"\nlea
 #[test]
 fn rules_hold_from_the_moment_in_which_they_are_read_and_bad_ones_change_nothing() {
     needs!(TwoPes);
-    let program = Program::start(&["60", "int"]);
+    let program = Program::start(&["60", "int", "int"]);
     let before = masks_of(program.pid());
     let daemon = Daemon::start_with(program.pid(), LEFT_ALONE);
     // It has looked twice, and decided once at least.
@@ -255,7 +258,7 @@ fn rule(settings: &str) -> String {
 #[test]
 fn a_rule_says_by_which_policy_a_program_is_placed_and_whether_that_is_tried() {
     needs!(TwoPes);
-    let program = Program::start(&["60", "int"]);
+    let program = Program::start(&["60", "int", "int"]);
     let before = masks_of(program.pid());
     let daemon = Daemon::start_with(program.pid(), &rule("policy = \"none\""));
     // It has looked twice, and decided once at least.

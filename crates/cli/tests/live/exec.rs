@@ -210,7 +210,7 @@ fn bound_run(directory: &Path) -> (Running, PathBuf) {
     let policy = format!("exec:deadline=5s,python3 {}", script.display());
     let options = ["run", "--quiet", "--interval", "50ms", "--counters", "none", "--policy", &policy, "--"];
     let mut command = corewise();
-    command.args(options).args([&burn(), "600", "int"]).stdout(Stdio::null());
+    command.args(options).args([&burn(), "600", "2*int"]).stdout(Stdio::null());
     (Running(command.spawn().unwrap()), file)
 }
 
@@ -226,7 +226,7 @@ fn a_killed_program_leaves_nothing_bound_and_a_killed_corewise_no_program() {
             let program = std::fs::read_link(format!("/proc/{pid}/exe"));
             parent(*pid) == Some(run.0.id()) && program.is_ok_and(|program| program.ends_with("burn"))
         };
-        let burning: u32 = wait_for(|| processes_with("burn\x00600\x00int").into_iter().find(is_burning));
+        let burning: u32 = wait_for(|| processes_with("burn\x00600\x002*int").into_iter().find(is_burning));
         wait_for(|| masks_of(burning).contains(&"0".to_owned()).then_some(()));
         let victim = if kills_corewise { run.0.id() } else { program };
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim as i32), nix::sys::signal::SIGKILL).unwrap();

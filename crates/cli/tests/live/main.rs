@@ -2,6 +2,7 @@
 
 mod announced;
 mod applications;
+mod asks;
 mod attach;
 mod common;
 mod contract;

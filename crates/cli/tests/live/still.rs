@@ -50,7 +50,7 @@ fn fill(pipe: &PipeWriter) {
 #[test]
 fn a_daemon_whose_log_nobody_reads_goes_on_ends_when_asked_to_and_gives_back() {
     needs!(TwoPes);
-    let program = Program::start(&["60", "int"]);
+    let program = Program::start(&["60", "int", "int"]);
     let before = masks_of(program.pid());
     let (_reader, log) = std::io::pipe().unwrap();
     fill(&log);
@@ -67,7 +67,7 @@ fn a_daemon_whose_log_nobody_reads_goes_on_ends_when_asked_to_and_gives_back() {
 #[test]
 fn what_a_stopped_daemon_has_changed_is_given_back_and_taken_up_again_when_it_goes_on() {
     needs!(TwoPes);
-    let program = Program::start(&["600", "int"]);
+    let program = Program::start(&["600", "int", "int"]);
     let before = masks_of(program.pid());
     let mut daemon = Daemon::start_as(program.pid(), NO_GUARD, &[]);
     for _ in 0..2 {
@@ -89,7 +89,7 @@ fn what_a_stopped_daemon_has_changed_is_given_back_and_taken_up_again_when_it_go
 fn a_daemon_that_hangs_is_ended_and_what_it_has_changed_is_given_back() {
     needs!(TwoPes);
     let freezer = or_skip!(freezer("daemon"), no_freezer);
-    let program = Program::start(&["600", "int"]);
+    let program = Program::start(&["600", "int", "int"]);
     let before = masks_of(program.pid());
     let mut daemon = Daemon::start_saying(program.pid(), NO_GUARD, &[], Stdio::piped());
     let log = daemon.child().stderr.take().unwrap();
@@ -108,8 +108,8 @@ fn a_run_that_hangs_gives_back_keeps_the_status_of_its_command_and_changes_nothi
     let directory = tempfile::tempdir().unwrap();
     let report = directory.path().join("report.json");
     let mut run = corewise();
-    run.args(["run", "-q", "--interval", "100ms", "--policy", "mintlp", "--fast", "0", "--guard", "off"]);
-    run.arg("--report").arg(&report).args(["--", "sh", "-c", "echo $$; \"$0\" 600 int; exit 7"]);
+    run.args(["run", "-q", "--interval", "100ms", "--policy", "rr:turn=1h", "--fast", "0", "--guard", "off"]);
+    run.arg("--report").arg(&report).args(["--", "sh", "-c", "echo $$; \"$0\" 600 2*int; exit 7"]);
     let mut run = Running(run.arg(burn()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let mut output = BufReader::new(run.0.stdout.take().unwrap());
     let mut shell = String::new();

@@ -105,7 +105,7 @@ impl Acting<'_> {
         if let (true, Some(guard)) = (are_off, &self.guards.waits) {
             let is_of_waits = |change: &Change| match change {
                 Change::Reset(kind) => OF_WAITS.contains(kind),
-                Change::Free | Change::Bind(_) | Change::Set(_) => false,
+                Change::Free | Change::Bind(_) | Change::Move(_) | Change::Set(_) => false,
             };
             let reason: Arc<str> = guard.reason().into();
             let resets = actions[before..].iter_mut().filter(|action| is_of_waits(&action.change));

@@ -8,10 +8,14 @@
 //! policy nor a program's turns have bound, is bound to all PEs that it is permitted. Policies and the guard
 //! do not see that: for them it is free, as it is within its PEs.
 //!
+//! One whose program [may ask](super::moves) how many PEs there are is bound to all of them, too, wherever
+//! the policy would have it: the rule says what the program is to see.
+//!
 //! Limits: threads that may not be bound are not confined either: those that chose their PEs themselves, and
 //! those that start programs, as every program that they start would inherit the mask.
 
 use super::intake::Intake;
+use super::moves;
 use crate::cpuset::CpuSet;
 use crate::plan::{Assignment, Placement};
 use crate::policy::Subject;
@@ -37,14 +41,18 @@ pub fn hide(known: &mut Intake, placement: &Placement) {
     }
 }
 
-/// Binds the confined threads that are not bound to the PEs that they must not leave.
+/// Binds the confined threads that are not bound, or may ask, to the PEs that they must not leave.
 pub fn add_assignments(wanted: &mut Placement, known: &Intake) {
+    if !is_any(known) {
+        return;
+    }
+    let may_ask = moves::may_ask(known.subjects());
     for subject in known.subjects() {
         let Some(pes) = of(subject) else { continue };
-        let assignment = || Assignment {
-            pes: pes.clone(),
-            reason: format!("a rule names the PEs that it may use: {pes}").into(),
-        };
-        wanted.bound.entry(subject.view.thread).or_insert_with(assignment);
+        let thread = subject.view.thread;
+        if may_ask.contains(&thread) || !wanted.bound.contains_key(&thread) {
+            let reason = format!("a rule names the PEs that it may use: {pes}").into();
+            wanted.bound.insert(thread, Assignment { pes: pes.clone(), reason });
+        }
     }
 }

@@ -75,6 +75,11 @@ impl Intake {
         &self.pes.allowed
     }
 
+    /// Returns whether everything was observed just now.
+    pub fn is_fresh(&self) -> bool {
+        self.now == self.observed
+    }
+
     /// Takes in the reading of a living thread.
     pub fn take_thread(&mut self, reading: &ThreadReading, config: &EngineConfig) -> &mut Subject {
         let before = if self.now == self.observed { self.before } else { self.observed };
@@ -115,10 +120,10 @@ impl Intake {
     pub fn take_outcome(&mut self, outcome: &Outcome) {
         let standing = match (&outcome.change, &outcome.result) {
             (Change::Bind(_), OutcomeKind::Done) => Standing::Bound,
-            (Change::Free, OutcomeKind::Done | OutcomeKind::GivenBack) => Standing::Free,
+            (Change::Free | Change::Move(_), OutcomeKind::Done | OutcomeKind::GivenBack) => Standing::Free,
             // Until the next observation shows who set the mask.
-            (Change::Bind(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
-            (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => return,
+            (Change::Bind(_) | Change::Move(_) | Change::Free, OutcomeKind::NotOurs) => Standing::SelfPinned,
+            (_, _) => return,
         };
         self.threads.show(outcome.thread, standing, &mut self.treatments);
     }
@@ -194,7 +199,7 @@ impl Intake {
             Change::Free | Change::Reset(_) => {
                 self.subject(action.thread)?.treatment.as_ref()?.left_alone.clone()
             }
-            Change::Bind(_) | Change::Set(_) => None,
+            Change::Bind(_) | Change::Move(_) | Change::Set(_) => None,
         }
     }
 }

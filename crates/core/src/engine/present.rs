@@ -1,8 +1,11 @@
 //! What is in force: the changes that were requested, and which of them the world has confirmed or refused.
 
+use super::confinement;
 use super::intake::Intake;
 use super::limits::RETRY_AFTER;
+use super::moves;
 use super::settings::Settings;
+use crate::backoff::Backoff;
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
 use crate::observe::{Standing, ThreadReading};
@@ -42,6 +45,10 @@ struct Binding {
     undone: u32,
     /// Whether it is counted among those that are left alone.
     is_noted: bool,
+    /// Whether it was moved, and has the mask that its user permits.
+    is_moved: bool,
+    /// Once it has strayed: until when it is left where it strays to.
+    strays: Option<Backoff>,
 }
 
 impl Binding {
@@ -64,6 +71,12 @@ impl Present {
         &self.placement
     }
 
+    /// Returns when to look whether a thread that has strayed, and was moved again, is where it should be.
+    pub fn due(&self, now: Time) -> Option<Time> {
+        let moved = self.threads.values().filter(|binding| binding.is_moved && binding.bound_at.is_some());
+        moved.filter_map(|binding| binding.strays?.end()).filter(|end| *end > now).min()
+    }
+
     /// Takes in the outcome of an action.
     pub fn take_outcome(&mut self, outcome: &Outcome, now: Time) {
         if let Some(kind) = outcome.change.setting_kind() {
@@ -74,6 +87,7 @@ impl Present {
         let Some(binding) = self.threads.get_mut(&thread) else { return };
         match &outcome.result {
             OutcomeKind::Done if outcome.change.gives_back() => binding.held = None,
+            OutcomeKind::Done if matches!(outcome.change, Change::Move(_)) => binding.held = None,
             OutcomeKind::Done => binding.held = bound.get(&thread).cloned(),
             OutcomeKind::Gone => drop(bound.remove(&thread)),
             OutcomeKind::GivenBack => {
@@ -101,7 +115,7 @@ impl Present {
         let is_new = !self.threads.contains_key(&thread);
         let is_lost = match reading.standing {
             // If it is still bound, it is freed because it may not be placed.
-            Standing::Bound | Standing::StartsPrograms | Standing::LeftAlone => false,
+            Standing::Bound | Standing::StartsPrograms | Standing::LeftAlone | Standing::NeedsAllPes => false,
             Standing::Free | Standing::Inherited | Standing::SelfPinned | Standing::UserPlaced => true,
         };
         if !is_lost || (is_new && !inherited) {
@@ -150,9 +164,11 @@ impl Present {
         // A thread that inherited a mask gets its own mask back in the same step, before it is bound.
         let is_left_to_us = match subject.view.standing {
             Standing::Free | Standing::Bound | Standing::Inherited => true,
-            Standing::StartsPrograms | Standing::SelfPinned | Standing::UserPlaced | Standing::LeftAlone => {
-                false
-            }
+            Standing::StartsPrograms
+            | Standing::SelfPinned
+            | Standing::UserPlaced
+            | Standing::LeftAlone
+            | Standing::NeedsAllPes => false,
         };
         let is_left_alone = binding.is_some_and(Binding::is_left_alone);
         let treatment = subject.treatment.as_ref();
@@ -185,6 +201,7 @@ impl Present {
         let (now, mut left) = (known.now, most);
         let living = known.subjects().iter().map(|subject| subject.view.thread);
         let mut towards = self.placement.actions_towards(wanted, living);
+        self.move_instead(&mut towards, wanted, known);
         if towards.iter().filter(|action| !action.change.gives_back()).nth(most).is_some() {
             let rests = |thread| known.subject(thread).is_some_and(|subject| !subject.runnable);
             let comes_first = |action: &Action| action.change.gives_back() || !rests(action.thread);
@@ -205,6 +222,44 @@ impl Present {
         left
     }
 
+    /// Threads that are to be [moved](moves) are not bound, and moved again if they have strayed.
+    fn move_instead(&self, towards: &mut Vec<Action>, wanted: &Placement, known: &Intake) {
+        let may_ask = moves::may_ask(known.subjects());
+        // Where a rule names its PEs, it is bound to these.
+        let is_moved =
+            |subject: &Subject| may_ask.contains(&subject.view.thread) && confinement::of(subject).is_none();
+        for action in towards.iter_mut().filter(|action| known.subject(action.thread).is_some_and(is_moved)) {
+            if let Change::Bind(pes) = &action.change {
+                action.change = Change::Move(pes.clone());
+            }
+        }
+        for subject in known.subjects() {
+            let thread = subject.view.thread;
+            let (Some(present), Some(wanted)) =
+                (self.placement.bound.get(&thread), wanted.bound.get(&thread))
+            else {
+                continue;
+            };
+            let binding = self.threads.get(&thread).filter(|_| present.pes == wanted.pes);
+            let Some(change) = binding.and_then(|binding| {
+                let is_due = binding.strays.is_none_or(|strays| strays.is_over(known.now));
+                let is_looked_for = known.is_fresh() && is_due;
+                match (is_moved(subject), binding.is_moved) {
+                    (false, false) => None,
+                    (false, true) => Some(Change::Bind(wanted.pes.clone())),
+                    (true, false) => Some(Change::Move(wanted.pes.clone())),
+                    (true, true) => {
+                        let strays = is_looked_for && moves::has_strayed(subject, &wanted.pes);
+                        strays.then(|| Change::Move(wanted.pes.clone()))
+                    }
+                }
+            }) else {
+                continue;
+            };
+            towards.push(Action { thread, change, reason: wanted.reason.clone() });
+        }
+    }
+
     fn record_request(&mut self, action: &Action, now: Time) {
         let (thread, placement) = (action.thread, &mut self.placement);
         match &action.change {
@@ -214,10 +269,18 @@ impl Present {
                     binding.bound_at = None;
                 }
             }
-            Change::Bind(pes) => {
+            Change::Bind(pes) | Change::Move(pes) => {
                 let assignment = Assignment { pes: pes.clone(), reason: action.reason.clone() };
-                placement.bound.insert(thread, assignment);
-                self.threads.entry(thread).or_default().bound_at = Some(now);
+                let before = placement.bound.insert(thread, assignment);
+                let binding = self.threads.entry(thread).or_default();
+                let is_move = matches!(action.change, Change::Move(_));
+                let has_strayed = is_move && binding.is_moved && before.is_some_and(|of| of.pes == *pes);
+                if has_strayed {
+                    binding.strays.get_or_insert(moves::STRAYS).fail(now);
+                } else {
+                    binding.bound_at = Some(now);
+                }
+                binding.is_moved = is_move;
             }
             Change::Set(setting) => {
                 let wanted = WantedSetting { setting: *setting, reason: action.reason.clone() };

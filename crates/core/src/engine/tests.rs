@@ -104,7 +104,7 @@ fn draw_with(
     control_loop(&mut world, &mut engine, |input, actions, _| {
         for action in actions {
             match &action.change {
-                Change::Bind(pes) => bound.insert(action.thread, cell(topology, pes)),
+                Change::Bind(pes) | Change::Move(pes) => bound.insert(action.thread, cell(topology, pes)),
                 Change::Free => bound.remove(&action.thread),
                 Change::Set(_) => weighed.insert(action.thread).then(String::new),
                 Change::Reset(_) => weighed.remove(&action.thread).then(String::new),
@@ -304,10 +304,7 @@ fn observe(second_: u64, standing: Standing, outcomes: Vec<Outcome>) -> Observat
         last_pe: None,
         standing,
         permitted: std::sync::Arc::new(allowed.clone()),
-        counters: None,
-        hints: crate::observe::Hints::default(),
-        progress: None,
-        ended: false,
+        ..ThreadReading::example(100)
     };
     Observation { at: second(second_), allowed, threads: vec![reading], outcomes, ..Observation::default() }
 }

@@ -91,6 +91,8 @@ impl Threads {
             runnable: demand.runnable,
             hints: reading.hints,
             treatment: None,
+            pid: reading.pid,
+            sizing: reading.sizing,
             fpu_class: window.class(),
             placeable: false,
             resident: false,

@@ -10,7 +10,7 @@ use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::AppId;
 use crate::machine_model::MachineModel;
-use crate::observe::{Event, Hints, Treatment};
+use crate::observe::{Event, Hints, Sizing, Treatment};
 use crate::plan::{Assignment, Placement};
 use crate::time::Time;
 use crate::view::{ApplicationView, ThreadView};
@@ -60,6 +60,10 @@ pub struct Subject {
     pub hints: Hints,
     /// How its process is treated, if not as everything else.
     pub treatment: Option<Arc<Treatment>>,
+    /// Its process.
+    pub pid: u32,
+    /// How its program chooses the number of its threads.
+    pub sizing: Sizing,
     /// Its FPU class.
     pub fpu_class: FpuClass,
     /// Whether corewise may place it now.
@@ -79,15 +83,17 @@ impl Subject {
     #[cfg(test)]
     pub(super) fn example(view: ThreadView) -> Subject {
         Subject {
-            view,
             name: "test".into(),
             runnable: true,
             hints: Hints::default(),
             treatment: None,
+            pid: view.thread.tid,
+            sizing: Sizing::default(),
             fpu_class: FpuClass::Unknown,
             placeable: true,
             resident: false,
             assignment: None,
+            view,
         }
     }
 

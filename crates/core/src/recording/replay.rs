@@ -111,7 +111,7 @@ impl RecordedWorld {
             let is_it = |then: &&Outcome| then.thread == thread && then.change == change;
             let result = match (then.iter().find(is_it), &change) {
                 (Some(then), _) => then.result.clone(),
-                (None, Change::Bind(_) | Change::Free) => OutcomeKind::Done,
+                (None, Change::Bind(_) | Change::Move(_) | Change::Free) => OutcomeKind::Done,
                 (None, Change::Set(_) | Change::Reset(_)) => OutcomeKind::Unsupported,
             };
             let outcome = Outcome { thread, change, result };
@@ -178,8 +178,8 @@ impl RecordedWorld {
 fn take(outcome: &Outcome, bound: &mut HashMap<ThreadId, CpuSet>) {
     match (&outcome.change, &outcome.result) {
         (Change::Bind(pes), OutcomeKind::Done) => drop(bound.insert(outcome.thread, pes.clone())),
-        (Change::Free, OutcomeKind::Done) => drop(bound.remove(&outcome.thread)),
-        (Change::Bind(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => {}
+        (Change::Free | Change::Move(_), OutcomeKind::Done) => drop(bound.remove(&outcome.thread)),
+        (Change::Bind(_) | Change::Move(_) | Change::Free, _) | (Change::Set(_) | Change::Reset(_), _) => {}
     }
 }
 

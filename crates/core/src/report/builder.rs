@@ -243,7 +243,7 @@ impl ReportBuilder {
 
     fn take_action(&mut self, action: &Action, at: Time) {
         let (pes, setting) = match &action.change {
-            Change::Bind(pes) => (Some(pes.clone()), None),
+            Change::Bind(pes) | Change::Move(pes) => (Some(pes.clone()), None),
             Change::Free => (None, None),
             Change::Set(setting) => (None, Some(setting.to_string())),
             Change::Reset(kind) => (None, Some(format!("{kind}: as before"))),
@@ -299,7 +299,7 @@ impl ReportBuilder {
         let Some(life) = self.lives.get_mut(&thread) else { return };
         self.timeline.take_change((thread, life.last.app), change, at);
         match change {
-            Change::Bind(pes) => {
+            Change::Bind(pes) | Change::Move(pes) => {
                 life.end_binding(at);
                 if life.bindings.len() == BINDINGS_LISTED_MAX {
                     life.bindings.drain(..BINDINGS_LISTED_MAX / 2);

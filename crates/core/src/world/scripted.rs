@@ -10,7 +10,7 @@ use crate::ids::{AppId, PeId, ThreadId};
 use crate::machine_model::MachineModel;
 use crate::observe::{
     ApplicationReading, CounterReading, Event, EventBatch, EventKind, Hints, Observation, PmuReading,
-    RunnableThreads, SampleReading, Standing, ThreadReading, Treatment, Treatments,
+    RunnableThreads, SampleReading, Sizing, Standing, ThreadReading, Treatment, Treatments,
 };
 use crate::plan::{Action, Change, Outcome, OutcomeKind, SettingKind};
 use crate::time::Time;
@@ -52,6 +52,10 @@ pub struct ScriptedThread {
     pub interference: Vec<(Time, Interference)>,
     /// How it is treated, each with the time from which that holds.
     pub treatments: Vec<(Time, Treatment)>,
+    /// How its program chooses the number of its threads.
+    pub sizing: Sizing,
+    /// Its process, if it is not the only thread of one.
+    pub pid: Option<u32>,
 }
 
 /// A change of a thread's mask by somebody else than the engine.
@@ -63,6 +67,8 @@ pub enum Interference {
     Pins,
     /// The mask is one that the engine has given to some thread.
     Copies,
+    /// The system moves it to where it would run if the engine had not moved it. The mask stays as it is.
+    Strays,
 }
 
 /// Events per cycle or instruction of one thread in one phase.
@@ -94,6 +100,8 @@ impl ScriptedThread {
             refuses: None,
             interference: Vec::new(),
             treatments: Vec::new(),
+            sizing: Sizing::default(),
+            pid: None,
         }
     }
 }
@@ -125,6 +133,8 @@ struct State {
     bound: Option<CpuSet>,
     /// The last interference that is still in force.
     interfered: Option<Interference>,
+    /// Where it was moved, until it strays.
+    moved_to: Option<PeId>,
     last_pe: Option<PeId>,
     reported_end: bool,
     start_noted: bool,
@@ -218,6 +228,10 @@ impl ScriptedWorld {
         for (thread, state) in &mut self.threads {
             let due = thread.interference.iter().filter(|(at, _)| self.now <= *at && *at < until);
             for (_, interference) in due {
+                if *interference == Interference::Strays {
+                    state.moved_to = None;
+                    continue;
+                }
                 (state.bound, state.interfered) = (None, Some(*interference));
             }
         }
@@ -278,7 +292,8 @@ impl ScriptedWorld {
         for (index, (thread, state)) in self.threads.iter_mut().enumerate() {
             if thread.wants_pe(self.now) {
                 let may_use = state.bound.as_ref().unwrap_or(&allowed);
-                state.last_pe = may_use.iter().nth(index % may_use.len().max(1));
+                let moved_to = state.moved_to.filter(|pe| may_use.contains(*pe));
+                state.last_pe = moved_to.or_else(|| may_use.iter().nth(index % may_use.len().max(1)));
                 let on_slow = state.last_pe.is_some_and(|pe| self.slow.contains(pe));
                 state.run(thread, self.now, slice, on_slow);
                 *runnable.entry(thread.app).or_default() += 1;
@@ -300,7 +315,7 @@ impl ScriptedWorld {
         let living = living.filter(|(_, (thread, _))| thread.lives.contains(&self.now));
         let treated = living.filter_map(|(index, (thread, _))| {
             let treatment = in_force(&thread.treatments, self.now)?;
-            Some((id(index).tid, Arc::new(treatment.if_special()?)))
+            Some((thread.pid.unwrap_or(id(index).tid), Arc::new(treatment.if_special()?)))
         });
         treated.collect()
     }
@@ -313,7 +328,7 @@ impl ScriptedWorld {
             .map_or(self.allowed_now().clone(), |set| set.intersection(self.allowed_now()));
         ThreadReading {
             thread: id(index),
-            pid: id(index).tid,
+            pid: thread.pid.unwrap_or(id(index).tid),
             app: thread.app,
             name: format!("thread {index}").into(),
             cpu_ns: state.cpu_ns.round() as u64,
@@ -324,12 +339,13 @@ impl ScriptedWorld {
                 (Some(_), _) => Standing::Bound,
                 (None, Some(Interference::Pins)) => Standing::SelfPinned,
                 (None, Some(Interference::Copies)) => Standing::Inherited,
-                (None, Some(Interference::Widens) | None) => thread.standing,
+                (None, Some(Interference::Widens | Interference::Strays) | None) => thread.standing,
             },
             permitted: Arc::new(permitted),
             counters: Some(state.counters(!thread.rates.is_empty())),
             hints: in_force(&thread.hints, self.now).unwrap_or_default(),
             progress: None,
+            sizing: thread.sizing,
             ended: thread.lives.end <= self.now,
         }
     }
@@ -430,12 +446,18 @@ impl World for ScriptedWorld {
             let (thread, state) = &mut self.threads[(action.thread.tid - 100) as usize];
             let result = match (&action.change, &thread.refuses) {
                 (_, _) if thread.lives.end <= self.now => OutcomeKind::Gone,
-                (Change::Bind(_), Some(refusal)) => refusal.clone(),
-                (Change::Bind(_) | Change::Free, None) if state.interfered == Some(Interference::Pins) => {
+                (Change::Bind(_) | Change::Move(_), Some(refusal)) => refusal.clone(),
+                (Change::Bind(_) | Change::Move(_) | Change::Free, None)
+                    if state.interfered == Some(Interference::Pins) =>
+                {
                     OutcomeKind::NotOurs
                 }
                 (Change::Bind(pes), None) => {
                     (state.bound, state.interfered) = (Some(pes.clone()), None);
+                    OutcomeKind::Done
+                }
+                (Change::Move(pes), None) => {
+                    (state.bound, state.interfered, state.moved_to) = (None, None, pes.first());
                     OutcomeKind::Done
                 }
                 (Change::Free, _) => {

@@ -291,11 +291,15 @@ fn why(report: &Report, thread: &ThreadReport) -> String {
             return format!("Its process starts {PROGRAMS}, so it is left alone.");
         }
         Standing::LeftAlone if thread.bindings.is_empty() => return "A rule leaves it alone.".to_owned(),
+        Standing::NeedsAllPes if thread.bindings.is_empty() => {
+            return "Its program asked for SCHED_DEADLINE, so it is left alone.".to_owned();
+        }
         Standing::Free
         | Standing::Bound
         | Standing::Inherited
         | Standing::StartsPrograms
-        | Standing::LeftAlone => {}
+        | Standing::LeftAlone
+        | Standing::NeedsAllPes => {}
     }
     let decisions = || report.decisions.iter().filter(|decision| decision.tid == thread.tid);
     let wanted = decisions().filter(|decision| decision.pes.is_some() && decision.reason != BACK);

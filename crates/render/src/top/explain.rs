@@ -228,7 +228,7 @@ fn why(top: &Top, id: ThreadId, thread: &ThreadState) -> Vec<String> {
     let settings = settings.map(|(setting, reason)| format!("  {setting}: {}.", Name(reason)));
     let place = match (&thread.assignment, thread.standing) {
         (_, Standing::SelfPinned | Standing::UserPlaced)
-        | (None, Standing::StartsPrograms | Standing::LeftAlone) => {
+        | (None, Standing::StartsPrograms | Standing::LeftAlone | Standing::NeedsAllPes) => {
             format!("  It is left alone: {}.", Name(thread.why_not_placed().unwrap_or_default()))
         }
         (Some(assignment), Standing::Bound) => {
@@ -249,6 +249,7 @@ fn why(top: &Top, id: ThreadId, thread: &ThreadState) -> Vec<String> {
 fn decided(decided: &Decided) -> String {
     let what = match &decided.change {
         Change::Bind(pes) => format!("bind to {pes}"),
+        Change::Move(pes) => format!("move to {pes}, and let it keep its mask"),
         Change::Free => "free".to_owned(),
         Change::Set(setting) => setting.to_string(),
         Change::Reset(kind) => format!("{kind}: as before"),

@@ -191,6 +191,7 @@ fn placed(top: &Top, id: ThreadId, thread: &ThreadState) -> String {
         Standing::UserPlaced => format!("{}: by its user", thread.permitted),
         Standing::StartsPrograms => "free: starts programs".to_owned(),
         Standing::LeftAlone => "left alone".to_owned(),
+        Standing::NeedsAllPes => "left alone: it asked for SCHED_DEADLINE".to_owned(),
         Standing::Bound => "bound".to_owned(),
         Standing::Free | Standing::Inherited => setting.unwrap_or_else(|| "free".to_owned()),
     }

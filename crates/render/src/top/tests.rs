@@ -56,6 +56,7 @@ fn reading(index: u32, second: u64, allowed: &CpuSet) -> ThreadReading {
         counters: Some(CounterReading::Sample(sample)),
         progress: None,
         hints: Hints::default(),
+        sizing: corewise_core::observe::Sizing::Fixed,
         ended: false,
     }
 }

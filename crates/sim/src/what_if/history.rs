@@ -206,7 +206,7 @@ impl Reader {
     fn take_outcomes(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| outcome.result == OutcomeKind::Done) {
             match &outcome.change {
-                Change::Bind(pes) => self.bound.insert(outcome.thread, pes.clone()),
+                Change::Bind(pes) | Change::Move(pes) => self.bound.insert(outcome.thread, pes.clone()),
                 Change::Free => self.bound.remove(&outcome.thread),
                 // The simulation has no settings.
                 Change::Set(_) | Change::Reset(_) => None,
@@ -263,7 +263,8 @@ impl Reader {
             | Standing::Bound
             | Standing::Inherited
             | Standing::StartsPrograms
-            | Standing::LeftAlone => {}
+            | Standing::LeftAlone
+            | Standing::NeedsAllPes => {}
         }
         thread.segments.push(segment);
         let held = reading.last_pe.filter(|_| stayed).map(CpuSet::single);

@@ -18,7 +18,7 @@ fn fight(seconds: u64, interference: Vec<(Time, Interference)>) -> (String, Engi
         drawn.push(match change {
             Some(Change::Bind(_)) => 'b',
             Some(Change::Free) => 'f',
-            Some(Change::Set(_) | Change::Reset(_)) | None => '.',
+            Some(Change::Move(_) | Change::Set(_) | Change::Reset(_)) | None => '.',
         });
     })
     .unwrap();

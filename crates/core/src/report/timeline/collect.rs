@@ -96,7 +96,7 @@ impl TimelineBuilder {
     /// Takes in a change of a thread that was carried out at this time.
     pub fn take_change(&mut self, (thread, app): (ThreadId, AppId), change: &Change, at: Time) {
         match change {
-            Change::Bind(pes) => {
+            Change::Bind(pes) | Change::Move(pes) => {
                 self.release(thread, at);
                 let (owner, column) = (self.owner(app), (at.0 / self.column_ns()) as usize);
                 pes.iter().for_each(|pe| self.pes.cell((pe, owner), column).bindings += 1.0);

@@ -145,12 +145,14 @@ fn bound_to(thread: &ThreadReport) -> String {
         Standing::UserPlaced => "its user placed it".to_owned(),
         Standing::StartsPrograms if bound.is_empty() => "its process starts programs".to_owned(),
         Standing::LeftAlone if bound.is_empty() => "a rule leaves it alone".to_owned(),
+        Standing::NeedsAllPes if bound.is_empty() => "it asked for SCHED_DEADLINE".to_owned(),
         Standing::Free | Standing::Bound | Standing::Inherited if bound.is_empty() => "free".to_owned(),
         Standing::Free
         | Standing::Bound
         | Standing::Inherited
         | Standing::StartsPrograms
-        | Standing::LeftAlone => bound.to_string(),
+        | Standing::LeftAlone
+        | Standing::NeedsAllPes => bound.to_string(),
     }
 }
 
