@@ -114,3 +114,99 @@ impl Applications {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::Scripted;
+    use corewise_core::ids::{PeId, ThreadId};
+    use corewise_core::observe::{Hints, Sizing, Standing, Target};
+    use corewise_discovery::{ExecutedProgram, Parallelism};
+
+    fn reading(tid: u32, pid: u32, app: u32, ended: bool) -> ThreadReading {
+        ThreadReading {
+            thread: ThreadId { tid, generation: 0 },
+            pid,
+            app: AppId(app),
+            name: "t".into(),
+            cpu_ns: 0,
+            runnable_ns: None,
+            runnable: true,
+            last_pe: None,
+            standing: Standing::Free,
+            permitted: Arc::new(CpuSet::single(PeId(tid % 4))),
+            counters: None,
+            progress: None,
+            hints: Hints::default(),
+            sizing: Sizing::default(),
+            ended,
+        }
+    }
+
+    fn named() -> Applications {
+        Applications::new(vec![Application::new(Target::Command, "sh", 4)])
+    }
+
+    #[test]
+    fn an_application_has_its_threads_and_ends_without_one() {
+        let mut applications = named();
+        let mut source = Scripted::new("scripted", Vec::new());
+        source.parallelism = Parallelism { active_ns: 5, exact: true, ..Parallelism::default() };
+        let mut read = |threads: &[ThreadReading], now| {
+            applications.read(threads, &mut source, (Instant::now(), Time(now))).remove(0)
+        };
+        let threads = [reading(4, 4, 0, false), reading(5, 4, 0, false), reading(6, 6, 0, false)];
+        let all = read(&threads, 1);
+        assert_eq!((all.processes, all.threads, all.ended), (2, 3, None));
+        assert_eq!((all.active_ns, all.exact), (5, true));
+        assert_eq!(all.allowed, Some(CpuSet::single(PeId(0))), "what its first process may use");
+        let last = read(&[reading(6, 6, 0, false), reading(4, 4, 0, true)], 2);
+        assert_eq!((last.processes, last.threads), (1, 1));
+        assert_eq!(last.allowed, Some(CpuSet::single(PeId(0))), "it is kept after that has ended");
+        assert_eq!(read(&[reading(6, 6, 0, true)], 3).ended, Some(Time(3)));
+        assert_eq!(read(&[], 4).ended, Some(Time(3)));
+        assert_eq!(read(&[reading(7, 7, 0, false)], 5).ended, None, "it goes on");
+    }
+
+    #[test]
+    fn a_program_is_an_application_while_its_source_knows_it() {
+        let (mut applications, started) = (named(), Instant::now());
+        let mut source = Scripted::new("scripted", Vec::new());
+        source.programs = [(64, 0, "hmmer"), (65, 9, "of an unknown root")]
+            .map(|(app, root, name)| ExecutedProgram {
+                app: AppId(app),
+                executed_by: AppId(root),
+                root: AppId(root),
+                name: name.into(),
+                first: 8,
+                since: started,
+            })
+            .to_vec();
+        let threads = [reading(4, 4, 0, false), reading(8, 8, 64, false)];
+        let readings = applications.read(&threads, &mut source, (started, Time(1)));
+        let names: Vec<(&str, u32)> = readings.iter().map(|of| (&*of.name, of.threads)).collect();
+        assert_eq!(names, [("sh", 1), ("hmmer", 1)]);
+        assert_eq!((readings[1].executed_by, readings[1].began), (Some(AppId(0)), Time(0)));
+        source.programs.clear();
+        assert_eq!(applications.read(&threads, &mut source, (started, Time(2))).len(), 1);
+    }
+
+    #[test]
+    fn a_thread_that_only_the_counters_know_belongs_to_the_application_of_its_process() {
+        let mut applications = named();
+        let facts = ThreadFacts {
+            tid: 5,
+            pid: 4,
+            app: AppId(3),
+            generation: 0,
+            name: "t".into(),
+            cpu_ns: 0,
+            runnable_ns: None,
+            runnable: false,
+            last_pe: None,
+            ended: false,
+        };
+        applications.take_members(&[facts]);
+        assert_eq!((applications.of_process(4), applications.of_process(9)), (AppId(3), AppId(0)));
+    }
+}

@@ -147,3 +147,110 @@ impl Events {
         wakes.due(Name::Allowed, self.has(EventKind::AllowedChanged).then_some(ALLOWED_WITHIN));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::Scripted;
+    use corewise_binding::actuators::Actuators;
+    use corewise_core::cpuset::CpuSet;
+    use corewise_core::engine::EngineConfig;
+    use corewise_counters::none::NoCounters;
+    use corewise_discovery::NewThread;
+
+    const PID: u32 = 0x3fff_ff00;
+
+    /// The sources, with one thread that has begun, and what it needs to be noted.
+    fn parts() -> (Reading, Changing, Treated, News) {
+        let thread =
+            NewThread { tid: PID, pid: PID, creator_tid: None, generation: 1, created: Instant::now() };
+        let begun = News { appeared: vec![thread], ..News::default() };
+        let source = Scripted::new("scripted", vec![begun]);
+        let mut reading = Reading::of(Box::new(source), Box::new(NoCounters), None).unwrap();
+        let news = reading.discovery.refresh().unwrap();
+        let changing = Changing::new(Actuators::new(&EngineConfig::default()), None);
+        (reading, changing, Treated::default(), news)
+    }
+
+    fn kinds(events: &[Event]) -> Vec<EventKind> {
+        events.iter().map(Event::kind).collect()
+    }
+
+    #[test]
+    fn only_what_was_subscribed_to_is_reported_and_once() {
+        let (mut reading, mut changing, mut treated, news) = parts();
+        let id = ThreadId { tid: PID, generation: 1 };
+        let news = News { ended: vec![id], renamed: vec![(id, "new".into())], ..news };
+        let mut note = |events: &mut Events| {
+            events.note((news.clone(), Vec::new()), &mut reading, &mut changing, &mut treated);
+            kinds(&events.take())
+        };
+        let mut events = Events::default();
+        assert!(note(&mut events).is_empty());
+        events.subscribe(&[EventKind::ThreadStarted, EventKind::ThreadRenamed, EventKind::ThreadEnded]);
+        assert_eq!(
+            note(&mut events),
+            [EventKind::ThreadStarted, EventKind::ThreadRenamed, EventKind::ThreadEnded]
+        );
+        assert!(events.take().is_empty());
+        events.subscribe(&[EventKind::ThreadEnded]);
+        assert_eq!(note(&mut events), [EventKind::ThreadEnded]);
+    }
+
+    #[test]
+    fn a_hint_counts_for_the_thread_of_that_process_only() {
+        let (mut reading, mut changing, mut treated, _) = parts();
+        let mut events = Events::default();
+        events.subscribe(&[EventKind::Hint]);
+        let hints =
+            vec![(PID, PID, Hints::default()), (1, PID, Hints::default()), (PID, 1, Hints::default())];
+        events.note((News::default(), hints), &mut reading, &mut changing, &mut treated);
+        let thread = ThreadId { tid: PID, generation: 1 };
+        assert_eq!(events.take(), [Event::Hint { thread, hints: Hints::default() }]);
+    }
+
+    #[test]
+    fn the_allowed_pes_are_reported_first_and_then_when_they_have_changed() {
+        let (mut reading, mut changing, mut treated, _) = parts();
+        let own = own_mask().unwrap();
+        let mut events = Events::default();
+        events.subscribe(&[EventKind::AllowedChanged]);
+        let mut note = |events: &mut Events, reading: &mut Reading| {
+            events.note((News::default(), Vec::new()), reading, &mut changing, &mut treated);
+            events.take()
+        };
+        assert_eq!(note(&mut events, &mut reading), [Event::AllowedChanged(own.clone())]);
+        events.allowed_read = Instant::now().checked_sub(ALLOWED_WITHIN);
+        assert!(note(&mut events, &mut reading).is_empty());
+        reading.baseline = Arc::new(CpuSet::new());
+        events.allowed_read = Some(Instant::now() + ALLOWED_WITHIN * 1000);
+        assert!(note(&mut events, &mut reading).is_empty(), "it was read a moment ago");
+        events.allowed_read = Instant::now().checked_sub(ALLOWED_WITHIN);
+        assert_eq!(note(&mut events, &mut reading), [Event::AllowedChanged(own)]);
+    }
+
+    #[test]
+    fn an_observation_takes_the_place_of_what_it_includes() {
+        let (mut reading, mut changing, _, _) = parts();
+        let facts = reading.discovery.facts(PID).unwrap();
+        let begun = reading.thread(facts.clone(), &mut changing);
+        let ended = reading.thread(ThreadFacts { ended: true, ..facts }, &mut changing);
+        let mut events = Events::default();
+        let treated = Event::Treated { pid: PID, treatment: None };
+        events.pending =
+            vec![Event::ThreadStarted(Box::new(begun)), treated, Event::ThreadEnded(ended.thread)];
+        events.drop_observed(std::slice::from_ref(&ended));
+        assert_eq!(kinds(&events.take()), [EventKind::ThreadEnded]);
+    }
+
+    #[test]
+    fn events_rest_for_as_long_as_was_asked() {
+        let mut events = Events::default();
+        events.rest(Duration::from_secs(3600));
+        assert_eq!(events.rests_for(), Duration::ZERO, "none was taken in yet");
+        events.begin();
+        assert!(events.rests_for() > Duration::from_secs(3500));
+        events.rest(Duration::ZERO);
+        assert_eq!(events.rests_for(), Duration::ZERO);
+    }
+}

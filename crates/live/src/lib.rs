@@ -20,6 +20,9 @@ mod programs;
 mod reading;
 mod reports;
 mod rounds;
+#[cfg(test)]
+#[path = "../tests/scripted/mod.rs"]
+mod scripted;
 mod treatments;
 pub mod upgrade;
 mod wakes;

@@ -63,8 +63,7 @@ impl Reading {
 
     /// Drains the counters' buffers if the last drain is long ago; they hold more than that.
     pub fn drain_in_time(&mut self, comes_or_goes: bool) {
-        let within = if comes_or_goes { DRAINED_AT_NEWS_WITHIN } else { DRAINED_WITHIN };
-        if self.drained.is_none_or(|at| at.elapsed() >= within) {
+        if is_drain_due(self.drained.map(|at| at.elapsed()), comes_or_goes) {
             self.counters.drain();
             self.drained = Some(Instant::now());
         }
@@ -184,7 +183,113 @@ impl Reading {
     }
 }
 
+/// Returns whether buffers are to be drained so long after the last time.
+fn is_drain_due(since: Option<Duration>, comes_or_goes: bool) -> bool {
+    let within = if comes_or_goes { DRAINED_AT_NEWS_WITHIN } else { DRAINED_WITHIN };
+    since.is_none_or(|since| since >= within)
+}
+
 /// Returns the PEs that this process may use.
 pub fn own_mask() -> Result<CpuSet, LiveError> {
     affinity::get(0).map_err(LiveError::of("sched_getaffinity"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::{Scripted, Watched};
+    use corewise_binding::actuators::Actuators;
+    use corewise_core::engine::EngineConfig;
+    use corewise_core::ids::AppId;
+    use corewise_core::observe::PmuReading;
+    use corewise_discovery::News;
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    const PID: u32 = 0x3fff_ff00;
+
+    fn counted() -> CounterReading {
+        CounterReading::Pmu(PmuReading {
+            events: "test".into(),
+            cycles: 9,
+            instructions: Some(3),
+            fpu_busy_cycles: None,
+            vector_busy_cycles: None,
+            formula_confidence: 1.0,
+            l2_misses: None,
+            branches: None,
+            branch_misses: None,
+            enabled_ns: 1,
+            running_ns: 1,
+        })
+    }
+
+    fn facts(tid: u32, ended: bool) -> ThreadFacts {
+        ThreadFacts {
+            tid,
+            pid: PID,
+            app: AppId(0),
+            generation: 1,
+            name: "t".into(),
+            cpu_ns: 0,
+            runnable_ns: None,
+            runnable: false,
+            last_pe: None,
+            ended,
+        }
+    }
+
+    fn reading(counters: Watched) -> Reading {
+        let source = Scripted::new("scripted", vec![News::default()]);
+        Reading::of(Box::new(source), Box::new(counters), None).unwrap()
+    }
+
+    fn changing() -> Changing {
+        Changing::new(Actuators::new(&EngineConfig::default()), None)
+    }
+
+    #[test]
+    fn a_thread_that_only_the_counters_have_seen_is_read_as_one_of_its_process() {
+        let readings = HashMap::from([(PID, counted()), (PID + 1, counted())]);
+        let unclaimed = vec![facts(PID + 1, true)];
+        let mut reading = reading(Watched { readings, unclaimed, ..Watched::default() });
+        let mut applications = Applications::new(Vec::new());
+        applications.take_members(&[ThreadFacts { app: AppId(5), ..facts(PID, false) }]);
+        let all = reading.all(vec![facts(PID, false)], &mut changing(), &applications);
+        let seen: Vec<_> = all.iter().map(|of| (of.thread.tid, of.app, of.ended)).collect();
+        assert_eq!(seen, [(PID, AppId(0), false), (PID + 1, AppId(5), true)]);
+        assert!(all.iter().all(|of| of.counters == Some(counted())));
+    }
+
+    #[test]
+    fn buffers_are_drained_sooner_when_threads_come_and_go() {
+        let due = |since| [false, true].map(|comes_or_goes| is_drain_due(since, comes_or_goes));
+        assert_eq!(due(Some(Duration::ZERO)), [false, false]);
+        assert_eq!(due(Some(DRAINED_AT_NEWS_WITHIN)), [false, true]);
+        assert_eq!(due(Some(DRAINED_WITHIN)), [true, true]);
+    }
+
+    #[test]
+    fn buffers_are_drained_at_the_start_and_at_once_when_one_is_half_full() {
+        let drains = Arc::new(Mutex::new(0));
+        let mut reading = reading(Watched { drains: Arc::clone(&drains), ..Watched::default() });
+        reading.drain_in_time(false);
+        assert_eq!(*drains.lock().unwrap(), 1);
+        reading.drained = Some(Instant::now() + Duration::from_secs(3600));
+        reading.drain_in_time(true);
+        assert_eq!(*drains.lock().unwrap(), 1);
+        reading.drain_soon();
+        reading.drain_in_time(false);
+        assert_eq!(*drains.lock().unwrap(), 2);
+    }
+
+    #[test]
+    fn progress_is_not_measured_unless_it_is_wanted() {
+        let readings = HashMap::from([(PID, counted())]);
+        let mut reading = reading(Watched { readings, ..Watched::default() });
+        assert_eq!(reading.thread(facts(PID, false), &mut changing()).progress, None);
+        reading.work = Some(WorkMeter::default());
+        let progress = reading.thread(facts(PID, false), &mut changing()).progress;
+        assert_eq!(progress, Some(ProgressReading { work: 3, source: ProgressSource::Instructions }));
+    }
 }

@@ -101,3 +101,93 @@ impl Treated {
         Arc::clone(&self.reported)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corewise_core::mitigations::Mitigations;
+    use std::sync::Mutex;
+
+    /// Treatments that the test changes, and the processes that were forgotten.
+    #[derive(Default, Clone)]
+    struct Made(Arc<Mutex<(Treatments, Vec<u32>)>>);
+
+    impl MakeTreatments for Made {
+        fn reserved(&mut self) -> CpuSet {
+            CpuSet::single(corewise_core::ids::PeId(3))
+        }
+
+        fn treatment(&mut self, pid: u32) -> Option<Arc<Treatment>> {
+            self.0.lock().unwrap().0.get(&pid).cloned()
+        }
+
+        fn forget(&mut self, pid: u32) {
+            self.0.lock().unwrap().1.push(pid);
+        }
+    }
+
+    impl Made {
+        fn treat(&self, pid: u32, treatment: Treatment) {
+            self.0.lock().unwrap().0.insert(pid, Arc::new(treatment));
+        }
+    }
+
+    fn left_alone() -> Treatment {
+        Treatment { left_alone: Some("a rule".into()), ..Treatment::default() }
+    }
+
+    #[test]
+    fn a_treatment_is_news_once_and_again_when_it_has_changed() {
+        let made = Made::default();
+        let mut treated = Treated::by(Box::new(made.clone()));
+        assert_eq!(treated.news(7), None, "as everything else");
+        made.treat(7, left_alone());
+        let treatment = Some(Arc::new(left_alone()));
+        assert_eq!(treated.news(7), Some(Event::Treated { pid: 7, treatment }));
+        assert_eq!(treated.news(7), None);
+        made.0.lock().unwrap().0.clear();
+        assert_eq!(treated.news(7), Some(Event::Treated { pid: 7, treatment: None }));
+        assert_eq!(treated.news(7), None);
+    }
+
+    #[test]
+    fn what_an_observation_reports_is_no_news_afterwards() {
+        let made = Made::default();
+        made.treat(7, left_alone());
+        let mut treated = Treated::by(Box::new(made));
+        let all = treated.all(&HashSet::from([7, 8]));
+        assert_eq!(all.keys().copied().collect::<Vec<_>>(), [7]);
+        assert_eq!(treated.news(7), None);
+        assert!(Arc::ptr_eq(&all, &treated.all(&HashSet::from([7, 8]))), "what is the same is shared");
+        assert!(treated.all(&HashSet::from([8])).is_empty(), "it has ended");
+    }
+
+    #[test]
+    fn threads_are_read_where_waits_may_be_changed() {
+        let made = Made::default();
+        made.treat(7, Treatment { waits: Mitigations::NONE, ..Treatment::default() });
+        let mut treated = Treated::by(Box::new(made));
+        assert!(treated.is_read(8) && !treated.is_read(7));
+        assert_eq!(treated.unread, BTreeSet::from([7]));
+    }
+
+    #[test]
+    fn a_process_that_is_met_with_other_rights_is_judged_anew() {
+        let made = Made::default();
+        let mut treated = Treated::by(Box::new(made.clone()));
+        let own = std::process::id();
+        treated.all(&HashSet::from([own]));
+        treated.all(&HashSet::from([own]));
+        assert_eq!(made.0.lock().unwrap().1, [own], "once, as its owner was not known");
+        treated.owners.insert(own, u32::MAX);
+        treated.all(&HashSet::from([own]));
+        assert_eq!(made.0.lock().unwrap().1, [own, own]);
+    }
+
+    #[test]
+    fn without_somebody_who_makes_them_everything_is_treated_alike() {
+        let mut treated = Treated::default();
+        assert!(treated.all(&HashSet::from([7])).is_empty() && treated.reserved().is_empty());
+        assert!(treated.is_read(7) && treated.news(7).is_none());
+    }
+}

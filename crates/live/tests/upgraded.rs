@@ -1,23 +1,22 @@
 //! A world whose sources are replaced while it runs: a scripted sequence. (A process of its own, as the world
 //! takes over its signals and children.)
 
+mod scripted;
+
 use corewise_binding::actuators::Actuators;
 use corewise_core::engine::EngineConfig;
-use corewise_core::ids::{AppId, ThreadId};
+use corewise_core::ids::ThreadId;
 use corewise_core::machine_model::MachineModel;
-use corewise_core::observe::{CounterReading, Event, EventKind, Target};
-use corewise_core::policy::Reading;
+use corewise_core::observe::{Event, EventKind, Target};
 use corewise_core::topology::Topology;
 use corewise_core::world::{Wake, World};
-use corewise_counters::CounterSource;
 use corewise_counters::none::NoCounters;
-use corewise_discovery::{Discovery, DiscoveryError, NewThread, News, Parallelism, ThreadFacts};
+use corewise_discovery::{Discovery, NewThread, News};
 use corewise_live::upgrade::{Deferred, Prepare, Upgrade};
 use corewise_live::{Application, Ends, LiveWorld, Parts};
 use corewise_sys::signals::Signals;
+use scripted::{Scripted, Watched};
 use std::cell::Cell;
-use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -32,114 +31,6 @@ fn thread(number: u32, generation: u64) -> NewThread {
 
 fn id(number: u32, generation: u64) -> ThreadId {
     ThreadId { tid: TID + number, generation }
-}
-
-/// A source of threads with a script: what each refresh shows.
-struct Scripted {
-    name: &'static str,
-    news: VecDeque<News>,
-    alive: Vec<ThreadFacts>,
-    ended: Vec<ThreadFacts>,
-}
-
-impl Scripted {
-    fn new(name: &'static str, news: Vec<News>) -> Scripted {
-        Scripted { name, news: news.into(), alive: Vec::new(), ended: Vec::new() }
-    }
-
-    fn meet(&mut self, thread: &NewThread) {
-        self.alive.push(ThreadFacts {
-            tid: thread.tid,
-            pid: thread.pid,
-            app: AppId(0),
-            generation: thread.generation,
-            name: self.name.into(),
-            cpu_ns: 0,
-            runnable_ns: None,
-            runnable: false,
-            last_pe: None,
-            ended: false,
-        });
-    }
-}
-
-impl Discovery for Scripted {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-
-    fn refresh_within(&self) -> Option<Duration> {
-        Some(Duration::from_millis(1))
-    }
-
-    fn refresh(&mut self) -> Result<News, DiscoveryError> {
-        let news = self.news.pop_front().unwrap_or_default();
-        news.appeared.iter().for_each(|thread| self.meet(thread));
-        let (ended, alive) = std::mem::take(&mut self.alive)
-            .into_iter()
-            .partition(|facts| news.ended.iter().any(|ended| *ended == facts.id()));
-        self.alive = alive;
-        self.ended.extend(ended.into_iter().map(|facts: ThreadFacts| ThreadFacts { ended: true, ..facts }));
-        Ok(news)
-    }
-
-    fn report_tlp(&mut self) {}
-
-    fn threads(&mut self) -> Result<Vec<ThreadFacts>, DiscoveryError> {
-        Ok(std::mem::take(&mut self.ended).into_iter().chain(self.alive.iter().cloned()).collect())
-    }
-
-    fn facts(&self, tid: u32) -> Option<ThreadFacts> {
-        self.alive.iter().find(|facts| facts.tid == tid).cloned()
-    }
-
-    fn is_idle(&self) -> bool {
-        false
-    }
-
-    fn parallelism(&mut self, _: AppId) -> Parallelism {
-        Parallelism::default()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-/// Counters that note which threads they are to watch.
-struct Watched(Arc<Mutex<Vec<ThreadId>>>);
-
-impl CounterSource for Watched {
-    fn name(&self) -> String {
-        "watched".to_owned()
-    }
-
-    fn gives(&self, _: Reading) -> bool {
-        false
-    }
-
-    fn watch(&mut self, thread: &NewThread) {
-        let thread = ThreadId { tid: thread.tid, generation: thread.generation };
-        self.0.lock().unwrap().push(thread);
-    }
-
-    fn drain(&mut self) {}
-
-    fn read(&mut self, _: u32) -> Option<CounterReading> {
-        None
-    }
-
-    fn last(&mut self, _: u32) -> Option<CounterReading> {
-        None
-    }
-
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
 }
 
 fn machine() -> MachineModel {
@@ -199,7 +90,7 @@ fn threads_keep_their_identity_when_sources_are_replaced() {
             Ok(Upgrade {
                 discovery: Box::new(heavy),
                 appeared,
-                counters: Box::new(Watched(watched)),
+                counters: Box::new(Watched { threads: watched, ..Watched::default() }),
                 machine: machine(),
                 work: None,
                 board: None,
