@@ -2,9 +2,9 @@
 /*
  * What inherits a mask or a weight, for discovery.bpf.c.
  *
- * User space lists the threads that it has placed in `bound`. When one of these creates a thread or a process,
- * or executes a program, the thread that runs with what it inherits is reported before it executes its
- * first instruction: through `heirs` to a thread of user space that is woken each time and only restores
+ * User space lists the threads that it has placed in `bound`. When one of these creates a thread or a
+ * process, or executes a program, the thread that runs with what it inherits is reported before it executes
+ * its first instruction: through `heirs` to a thread of user space that is woken each time and only restores
  * masks, and through `starts` to the one that records all threads. A moved thread hands on no mask.
  */
 #ifndef COREWISE_HEIRS_H

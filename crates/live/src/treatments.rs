@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn without_somebody_who_makes_them_everything_is_treated_alike() {
+    fn without_a_maker_everything_is_treated_alike() {
         let mut treated = Treated::default();
         assert!(treated.all(&HashSet::from([7])).is_empty() && treated.reserved().is_empty());
         assert!(treated.is_read(7) && treated.news(7).is_none());

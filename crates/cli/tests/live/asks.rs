@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
-/// A policy that places all threads on PE 0, and says so in a file when that was done long ago; in another one
-/// when there is nothing to place since.
+/// A policy that places all threads on PE 0, and says so in a file when that was done long ago; in another
+/// one when there is nothing to place since.
 const PLACES_ALL: &str = "
 import json, sys
 json.loads(sys.stdin.readline())
