@@ -1,4 +1,4 @@
-/* Two threads that work in turns: while one does, the other waits busily, and tells so.
+/* Two threads that work in turn: while one does, the other waits busily, and tells so.
  *
  *     cc wait.c $(pkg-config --cflags --libs corewise) -lpthread && corewise run -- ./a.out 1000000
  */

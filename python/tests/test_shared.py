@@ -81,7 +81,7 @@ class Command(unittest.TestCase):
                     time.sleep(0.01)
                 return done, log.read_text()
 
-    def test_the_command_shortens_waits_and_never_changes_the_chosen_size(self):
+    def test_the_command_makes_waits_short_and_never_changes_the_chosen_size(self):
         done, words = self.run_with("exec sleep 1000")
         self.assertEqual(done, ["some: 3 of 8 threads", "waits: the corewise command"])
         self.assertEqual(words, f"run --quiet --pid {os.getpid()}\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernels of calibration beside public tools, in turns on PE 0 (and 1): medians and their ratio.
+"""The kernels of calibration beside public tools, in turn on PE 0 (and 1): medians and their ratio.
 
 usage: studies/calibrate/tools.py [ROUNDS]
 

@@ -207,7 +207,7 @@ check "masks, nice levels, weights are as before" as_before
 
 systemctl reset-failed corewise
 systemctl start corewise
-# In turns others may have the fast PE. Stopped, it decides nothing any more.
+# Others may have the fast PE after it. Stopped, it decides nothing any more.
 stops_while_bound() { kill -STOP "$(main_pid)" && bound || { kill -CONT "$(main_pid)"; false; }; }
 check "it is stopped while a thread is bound" soon stops_while_bound
 kill -KILL "$(helper guardian)" "$(main_pid)"

@@ -14,7 +14,7 @@ static void or_fail(int condition, const char *what)
 
 int main(int count, char **arguments)
 {
-	long turns = count > 1 ? atol(arguments[1]) : 0;
+	long rounds = count > 1 ? atol(arguments[1]) : 0;
 	int there[2], back[2], status;
 	char byte = 0;
 	pid_t other;
@@ -22,7 +22,7 @@ int main(int count, char **arguments)
 	or_fail(!pipe(there) && !pipe(back), "pipe");
 	other = fork();
 	or_fail(other >= 0, "fork");
-	for (long turn = 0; turn < turns; turn++) {
+	for (long round = 0; round < rounds; round++) {
 		if (other) {
 			or_fail(write(there[1], &byte, 1) == 1, "write");
 			or_fail(read(back[0], &byte, 1) == 1, "read");

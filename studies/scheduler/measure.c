@@ -214,24 +214,24 @@ static void latency(int hogs, int wakes) {
   end();
 }
 
-// handover HOGS TURNS: the time from a futex wake-up to the return of the sleeper, in microseconds.
+// handover HOGS ROUNDS: the time from a futex wake-up to the return of the sleeper, in microseconds.
 static void futex(atomic_int *word, int op, int value) { syscall(SYS_futex, word, op, value, NULL, NULL, 0); }
-static void handover(int hogs, int turns) {
-  struct { atomic_int turn; double at; } *shared =
+static void handover(int hogs, int rounds) {
+  struct { atomic_int next; double at; } *shared =
       mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  double *times = calloc(turns, sizeof *times);
+  double *times = calloc(rounds, sizeof *times);
   for (int i = 0; i < hogs; i++) hog(0, 0, NULL);
   pid_t other = fork();
   int me = other != 0;
-  for (int i = 0; i < turns; i++) {
-    while (atomic_load(&shared->turn) != me) futex(&shared->turn, FUTEX_WAIT, !me);
+  for (int i = 0; i < rounds; i++) {
+    while (atomic_load(&shared->next) != me) futex(&shared->next, FUTEX_WAIT, !me);
     if (me) times[i] = (seconds(CLOCK_MONOTONIC) - shared->at) * 1e6;
     shared->at = seconds(CLOCK_MONOTONIC);
-    atomic_store(&shared->turn, !me);
-    futex(&shared->turn, FUTEX_WAKE, 1);
+    atomic_store(&shared->next, !me);
+    futex(&shared->next, FUTEX_WAKE, 1);
   }
   if (!me) _exit(0);
-  print_times("handover", hogs, times + 1, turns - 1);
+  print_times("handover", hogs, times + 1, rounds - 1);
   waitpid(other, NULL, 0);
   end();
 }

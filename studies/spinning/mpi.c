@@ -1,4 +1,4 @@
-/* Two MPI processes of which one works more: mpi barrier|receive|test|allreduce [TURNS]. */
+/* Two MPI processes of which one works more: mpi barrier|receive|test|allreduce [ROUNDS]. */
 #include "truth.h"
 #include <mpi.h>
 #include <string.h>
@@ -11,10 +11,10 @@ static double work(long n) {
 }
 int main(int argc, char **argv) {
   const char *kind = argc > 1 ? argv[1] : "barrier";
-  int turns = argc > 2 ? atoi(argv[2]) : 300, me;
+  int rounds = argc > 2 ? atoi(argv[2]) : 300, me;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &me);
-  for (int turn = 0; turn < turns; turn++) {
+  for (int round = 0; round < rounds; round++) {
     double mine = me, all;
     sink = work(me ? 300000 : 2500000);
     wait_begin();

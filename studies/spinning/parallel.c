@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
 #pragma omp parallel num_threads(2)
   {
     int me = omp_get_thread_num();
-    for (int turn = 0; turn < 300; turn++) {
+    for (int round = 0; turn < 300; turn++) {
       if (!strcmp(kind, "barrier")) {
         sink = work(me ? 1500000 : 300000);
         wait_begin();

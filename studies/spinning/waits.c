@@ -33,13 +33,13 @@ static void await_bare(void) { while (!flag); }
 static void await_pause(void) { while (!flag) __builtin_ia32_pause(); }
 static void await_pointer(void) { while (!*where); }
 static void await_counter(void) {
-  for (unsigned long turns = 0; !flag; turns++)
-    if (turns > 4000000000ul) { usleep(1); turns = 0; }
+  for (unsigned long count = 0; !flag; count++)
+    if (count > 4000000000ul) { usleep(1); count = 0; }
 }
 static void await_counter_pause(void) {
-  int turns = 0;
+  int count = 0;
   while (!flag) {
-    if (++turns > 1000000000) { usleep(1); turns = 0; }
+    if (++count > 1000000000) { usleep(1); count = 0; }
     __builtin_ia32_pause();
   }
 }

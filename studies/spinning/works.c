@@ -127,7 +127,7 @@ static void bytecode(void) {
   out:;
   }
 }
-/* Looks at a flag in each turn of its work. */
+/* Looks at a flag in each iteration of its work. */
 static void polls(void) {
   long sum = 0;
   for (long i = 0; i < 3000000; i++) { if (poll_flag) break; sum += i ^ (sum << 3); }

@@ -1,6 +1,6 @@
 /* Threads of an OpenMP team that hand a wave of work from one to the next and wait for it in code of their
- * own, turning around a flag. Only one of them works at a time: nothing is gained by several. The argument is
- * the number of waves. */
+ * own, checking a flag in a loop. Only one of them works at a time: nothing is gained by several. The
+ * argument is the number of waves. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

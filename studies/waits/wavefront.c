@@ -1,7 +1,7 @@
 /* A wave that runs through a grid, plane by plane: each thread of an OpenMP team has a block of each plane,
  * and may only begin once the thread before it has done its block of the same plane. It waits for that in
- * code of its own, turning around a flag, as the LU benchmark does; the threads work on different planes at
- * the same time. The argument is the number of sweeps. */
+ * code of its own, checking a flag in a loop, as the LU benchmark does; the threads work on different planes
+ * at the same time. The argument is the number of sweeps. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

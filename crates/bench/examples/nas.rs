@@ -43,7 +43,7 @@ fn run(nas: &str, class: &str, pes: &str) -> Result<bool, Box<dyn Error>> {
     let run = nas::run(nas, class, &pes)?;
     let seconds = run.elapsed.as_secs_f64();
     let mops = nas::operations(nas, class)? / seconds / 1e6;
-    let verdict = if run.verified { "verified" } else { "WRONG" };
-    println!("{} {class:?} {} threads {seconds:9.3} s {mops:9.1} Mop/s {verdict}", nas.name(), pes.len());
+    let result = if run.verified { "verified" } else { "WRONG" };
+    println!("{} {class:?} {} threads {seconds:9.3} s {mops:9.1} Mop/s {result}", nas.name(), pes.len());
     Ok(run.verified)
 }

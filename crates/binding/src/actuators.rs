@@ -287,7 +287,7 @@ mod tests {
     /// Actuators of a run that does not change waits.
     fn acting() -> Actuators {
         let mut config = EngineConfig::default();
-        (config.mitigations.spin, config.mitigations.turns) = (false, false);
+        (config.waits.spin, config.waits.turns) = (false, false);
         let mut actuators = Actuators::new(&config);
         actuators.begin(Guardian::idle()).unwrap();
         actuators

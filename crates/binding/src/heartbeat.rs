@@ -198,27 +198,27 @@ impl Looks {
 mod tests {
     use super::*;
 
-    fn verdicts(looks: &[(bool, char, u64)]) -> Vec<Option<Still>> {
+    fn judged(looks: &[(bool, char, u64)]) -> Vec<Option<Still>> {
         let mut all = Looks::at(Heartbeat::begin().unwrap(), 1);
         looks.iter().map(|&(is_late, state, switches)| all.take(is_late, state, Some(switches))).collect()
     }
 
     #[test]
     fn a_thread_that_neither_runs_nor_keeps_its_promise_hangs() {
-        let hangs = verdicts(&[(true, 'D', 7); 6]);
+        let hangs = judged(&[(true, 'D', 7); 6]);
         assert_eq!(hangs, [None, None, None, None, None, Some(Still::Hung)], "the first look has no other");
-        assert_eq!(verdicts(&[(false, 'S', 7); 9]), [None; 9], "it may sleep as long as it has promised");
-        let stopped = verdicts(&[(false, 'T', 7); 5]);
+        assert_eq!(judged(&[(false, 'S', 7); 9]), [None; 9], "it may sleep as long as it has promised");
+        let stopped = judged(&[(false, 'T', 7); 5]);
         assert_eq!(stopped, [None, None, None, None, Some(Still::Stopped)]);
     }
 
     #[test]
     fn a_thread_that_runs_or_waits_for_a_pe_is_alive_however_late() {
         let runs: Vec<_> = (0..20).map(|look| (true, 'S', look)).collect();
-        assert_eq!(verdicts(&runs), [None; 20]);
-        assert_eq!(verdicts(&[(true, 'R', 7); 20]), [None; 20], "a busy machine gives it no PE");
+        assert_eq!(judged(&runs), [None; 20]);
+        assert_eq!(judged(&[(true, 'R', 7); 20]), [None; 20], "a busy machine gives it no PE");
         let once = [[(true, 'D', 7); 5].as_slice(), &[(true, 'D', 8)], &[(true, 'D', 8); 4]].concat();
-        assert_eq!(verdicts(&once), [None; 10], "it has run once");
+        assert_eq!(judged(&once), [None; 10], "it has run once");
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn a_clock_that_cannot_be_restored_is_an_error_and_restored_by_the_next_process(
 /// Actuators that change no waits, which have looked at the machine.
 fn acting(guardian: Guardian) -> Actuators {
     let mut config = EngineConfig::default();
-    config.mitigations.spin = false;
+    config.waits.spin = false;
     let mut actuators = Actuators::new(&config);
     actuators.begin(guardian).unwrap();
     actuators.begin_look(&Arc::new(affinity::get(0).unwrap()));

@@ -6,7 +6,7 @@
 //! a circle. Nobody is stopped: a PE that a gang leaves free is used by the others.
 //!
 //! Several corewise of a user need no leader for that. Each gang has a place among those that they share
-//! ([`super::shared::slots`]); every run that looks at the places knows all gangs, and whose turn it is
+//! ([`super::shared::places`]); every run that looks at the places knows all gangs, and whose turn it is
 //! follows from the clock, which is the same for all. Only gangs that share PEs take turns with each other
 //! ([`super::shared::gangs`]).
 //!
@@ -30,7 +30,7 @@ use super::group::Slowed;
 use super::ledger::Entry;
 use super::sched_policy::{self, NORMAL};
 use super::shared::gangs::{self, Gangs};
-use super::shared::slots::Slots;
+use super::shared::places::Places;
 use super::thread_weight::WeightChange;
 use corewise_core::ids::ThreadId;
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind, TURN};
@@ -52,7 +52,7 @@ const ROOT: &str = "/";
 pub struct Turns {
     token: ActToken,
     changes: Changes,
-    places: Slots,
+    places: Places,
     /// By process id.
     members: BTreeMap<u32, Member>,
     /// The place of each gang of this corewise, by the process that it is known by.
@@ -82,7 +82,7 @@ impl Turns {
         Ok(Turns::of(changes, gangs::places()?, sched_policy::can_become_normal_again()))
     }
 
-    fn of(changes: Changes, places: Slots, permitted: bool) -> Turns {
+    fn of(changes: Changes, places: Places, permitted: bool) -> Turns {
         Turns {
             token: ActToken::mint(),
             changes,

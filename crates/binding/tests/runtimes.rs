@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// So many turns that no thread stops spinning within this test.
+/// So many iterations that no thread stops spinning within this test.
 const FOR_EVER: u64 = 30_000_000_123;
 
 /// Regions, 20 ms apart, within which something must be seen: more than 10 s.

@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void work(long turns)
+static void work(long iterations)
 {
-	for (volatile long turn = 0; turn < turns; turn++)
+	for (volatile long i = 0; i < iterations; i++)
 		;
 }
 

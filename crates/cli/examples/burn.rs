@@ -112,11 +112,11 @@ fn spin(until: Duration) {
 /// Short lives around the time after which a thread is judged, so that some end while they are being bound.
 fn churn(until: Duration) {
     let started = Instant::now();
-    for turn in 0.. {
+    for round in 0.. {
         if started.elapsed() >= until {
             return;
         }
-        let brief = start("fp", Duration::from_millis(60 + 35 * (turn % 7)));
+        let brief = start("fp", Duration::from_millis(60 + 35 * (round % 7)));
         brief.join().expect("the thread does not panic");
     }
 }

@@ -193,7 +193,7 @@ fn policy_help() -> String {
 fn policy_long_help() -> String {
     let plain = policy::KINDS.iter().filter(|kind| !kind.takes_command()).map(|kind| kind.name);
     format!(
-        "The policy, with parameters where defaults do not do, such as pa:turn=500ms: {}, or exec:COMMAND \
+        "The policy, with parameters where defaults do not do, such as pa:stay=500ms: {}, or exec:COMMAND \
          for a program of your own that decides (docs/policy-protocol.md); `corewise policies` explains them \
          [default: {}]",
         plain.collect::<Vec<_>>().join(", "),

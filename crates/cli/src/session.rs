@@ -60,9 +60,9 @@ pub fn run(mut request: SessionRequest) -> Result<Ended> {
     let mut signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if request.act && !nested(&mut notes) { guard(IfHung::LetBe, &mut notes) } else { None };
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
-    let mitigations = &mut request.config.mitigations;
-    mitigations.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
-    mitigations.turns &= guardian.is_some();
+    let waits = &mut request.config.waits;
+    waits.spin &= guardian.is_some() && one_kind && !user_decides_waits(&mut notes);
+    waits.turns &= guardian.is_some();
     // Before the command's process is created, so that it is found.
     let roots = vec![Root::ChildrenOf(std::process::id())];
     let excluded = own_processes(&request, &signals, guardian.as_ref()).chain(others.clone()).collect();

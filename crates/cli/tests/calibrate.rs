@@ -53,7 +53,7 @@ fn path(directory: &Path, name: &str) -> String {
     directory.join(name).into_os_string().into_string().expect("a path in UTF-8")
 }
 
-/// The Δ and the verdict of one workload between the two classes of a machine that has two.
+/// The Δ and the preference of one workload between the two classes of a machine that has two.
 fn delta(profile: &Value, kernel: &str) -> (f64, String) {
     let is_it = |delta: &&Value| {
         let workload = &delta["subject"]["workload"];
@@ -62,7 +62,7 @@ fn delta(profile: &Value, kernel: &str) -> (f64, String) {
     let delta = profile["deltas"].as_array().expect("a list").iter().find(is_it).expect(kernel);
     (
         delta["delta"]["value"].as_f64().expect("a number"),
-        delta["verdict"].as_str().expect("a word").to_owned(),
+        delta["preference"].as_str().expect("a word").to_owned(),
     )
 }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A loop of the shell: more turns, more work.
-fn turns(number: u32) -> String {
+/// A loop of the shell: more iterations, more work.
+fn iterations(number: u32) -> String {
     format!("i=0; while [ $i -lt {number} ]; do i=$((i+1)); done")
 }
 
@@ -68,7 +68,7 @@ fn much_more_work_is_found_and_every_view_is_written() {
     let files = ["c.json", "c.csv", "c.html"].map(|name| path(&directory, name));
     let [json_file, csv, html] = &files;
     // A difference that other work on the machine does not hide.
-    let (less, more) = (turns(2_000), turns(80_000));
+    let (less, more) = (iterations(2_000), iterations(80_000));
     let output =
         success(compare(&["--runs", "8", &json_to(json_file), "--csv", csv, "--html", html, &less, &more]));
     let table = text(&output.stdout);

@@ -108,8 +108,8 @@ fn an_experiment_is_reported_as_table_page_and_json() {
     assert_eq!(json["evidence"], "simulated");
     let result = &json["experiments"][0];
     assert_eq!((&result["evidence"], &result["name"]), (&"simulated".into(), &"small".into()));
-    assert_eq!(result["findings"][0]["verdict"], "agrees");
-    assert_eq!(result["findings"][1]["verdict"], "disagrees");
+    assert_eq!(result["findings"][0]["agreement"], "agrees");
+    assert_eq!(result["findings"][1]["agreement"], "disagrees");
     assert_eq!(result["sensitivity"]["rows"][1]["name"], "a faster slow core");
     assert!(result["scenarios"][0]["comparison"]["variants"][1]["speedup"]["low"].is_number());
 }

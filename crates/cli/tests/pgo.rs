@@ -45,9 +45,9 @@ const RUST_PROGRAM: &str = r#"
 #[inline(never)]
 fn step(x: u32) -> u32 { match x % 7 { 0 => x / 5, 1 => x ^ 5, _ => x.wrapping_add(1) } }
 fn main() {
-    let turns: u64 = std::env::args().nth(1).unwrap().parse().unwrap();
+    let iterations: u64 = std::env::args().nth(1).unwrap().parse().unwrap();
     let (mut seed, mut sum) = (1u32, 0u32);
-    for _ in 0..turns {
+    for _ in 0..iterations {
         seed = seed.wrapping_mul(1103515245).wrapping_add(12345);
         sum = sum.wrapping_add(step(seed >> 16));
     }

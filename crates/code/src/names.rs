@@ -428,8 +428,8 @@ mod tests {
         let pause = if cfg!(target_arch = "aarch64") { "yield" } else { "pause" };
         let text = format!(
             "int flag; __attribute__((noinline)) static void work(int n) {{ while (n--) flag ^= n; }}\n\
-             __attribute__((noinline)) static void turn(volatile int *p) {{ while (*p) asm(\"{pause}\"); }}\n\
-             void __kmpc_fork_call(int n) {{ work(n); turn(&flag); work(n); }}\n"
+             __attribute__((noinline)) static void pass(volatile int *p) {{ while (*p) asm(\"{pause}\"); }}\n\
+             void __kmpc_fork_call(int n) {{ work(n); pass(&flag); work(n); }}\n"
         );
         std::fs::write(&source, text).unwrap();
         let waiting = |options: &[&str]| {

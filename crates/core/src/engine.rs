@@ -94,7 +94,7 @@ impl Engine {
             config,
             intake: Intake::default(),
             placing: Placing::new(policy),
-            waiting: Waiting::new(config.mitigations),
+            waiting: Waiting::new(config.waits),
             guards: Guards::new(&config),
             present: Present::default(),
             own_cost: config.own_cost.map(OwnCost::new),

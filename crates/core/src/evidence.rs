@@ -123,12 +123,12 @@ mod tests {
         let heavy = |random: &mut Random| random.normal() * if random.unit() < 0.1 { 2.0 } else { 0.02 };
         // What the program does alternately is far larger than the noise, but the random order makes it
         // symmetric.
-        let turns = |random: &mut Random| if random.unit() < 0.5 { 0.7 } else { -0.7 };
+        let waves = |random: &mut Random| if random.unit() < 0.5 { 0.7 } else { -0.7 };
         for share in [
             share_found(60, |random| 0.01 * random.normal()),
             share_found(60, |random| 0.3 * random.normal()),
             share_found(60, heavy),
-            share_found(60, turns),
+            share_found(60, waves),
         ] {
             assert!(share <= 0.05, "{share}");
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kernel {
-    /// Two threads take turns in writing one shared variable: each reads it until it holds the other's
+    /// Two threads alternate in writing one shared variable: each reads it until it holds the other's
     /// number, then writes its own (interdependencies, §3.1).
     Alternate,
     /// Two threads add to one shared variable by atomic read-modify-write.

@@ -116,7 +116,7 @@ impl fmt::Display for Setting {
         match *self {
             Setting::Weight(Weight::Idle) => write!(f, "{kind}: only what nobody else wants"),
             Setting::Weight(Weight::Percent(percent)) => write!(f, "{kind}: {percent} %"),
-            Setting::SpinCount(turns) => write!(f, "{kind}: {turns}"),
+            Setting::SpinCount(count) => write!(f, "{kind}: {count}"),
             Setting::InTurns => write!(f, "{kind}: with other programs that wait often"),
             Setting::MayTakeTurns => write!(f, "{kind}: if another program takes them, too"),
         }

@@ -7,12 +7,13 @@
 //! would look like a change of speed.
 //!
 //! Approach. Several points are counted for a while, in slices of some 100 ms ([`choose`]). A point is
-//! suitable if it is passed neither too rarely for a result nor so often that counting costs too much, and if
-//! its passes per CPU time are steady. If the machine itself changes its speed meanwhile, rates change, but
-//! the *ratios* of points stay the same: a second point, the *witness*, then shows that the first is
+//! suitable if it is passed neither too rarely for a result nor so often that counting costs too much, and
+//! if its passes per CPU time are steady. If the machine itself changes its speed meanwhile, rates change,
+//! but the *ratios* of points stay the same: a second point, the *companion*, then shows that the first is
 //! suitable. Later ([`ratio`]), rates are passes per time in which the thread wanted to run (on a PE or in
-//! the queue), and the witness must still keep pace. If it does not, the program does something else, and the
-//! result is "unknown". Without a witness it is unknown, too, once the passes per CPU time have changed much.
+//! the queue), and the companion must still keep pace. If it does not, the program does something else, and
+//! the result is "unknown". Without a companion it is unknown, too, once the passes per CPU time have
+//! changed much.
 //!
 //! Source. Counting heartbeats for progress: Hoffmann et al., "Application Heartbeats" (ICAC 2010), where the
 //! program reports them; intervals of a ratio of sums by linearisation (Cochran, "Sampling Techniques", ch.
@@ -54,7 +55,7 @@ const PASSES_MIN: f64 = 20.0;
 /// A larger change of the passes per CPU time is not caused by the machine.
 const DRIFT_MAX: f64 = 2.0;
 
-/// The same for a point without a witness: a larger change may be one of the machine or of the work.
+/// The same for a point without a companion: a larger change may be one of the machine or of the work.
 const ALONE_MAX: f64 = 1.2;
 
 /// A stretch of one thread's life.
@@ -73,8 +74,8 @@ pub struct Slice {
 pub struct Choice {
     /// The index of the counted point.
     pub point: usize,
-    /// The witness, which must keep pace with it, if there is one.
-    pub witness: Option<usize>,
+    /// The companion, which must keep pace with it, if there is one.
+    pub companion: Option<usize>,
 }
 
 /// Why the speed is unknown.
@@ -154,11 +155,11 @@ pub fn choose(slices: &[Slice]) -> Result<Choice, Unknown> {
     let in_pace = |a: usize, b: usize| {
         is_another(a, b) && spread(&pairs(&ran, |slice| (count(slice, a), count(slice, b)))) <= IN_PACE
     };
-    let witness_of = |point: usize| fit.iter().copied().find(|&other| in_pace(point, other));
-    let vouched = fit.iter().find_map(|&point| Some(Choice { point, witness: Some(witness_of(point)?) }));
+    let companion_of = |point: usize| fit.iter().copied().find(|&other| in_pace(point, other));
+    let vouched = fit.iter().find_map(|&point| Some(Choice { point, companion: Some(companion_of(point)?) }));
     let steady = || fit.iter().find(|&&point| spread_of(point) <= STEADY);
     let choice = vouched.filter(|choice| drift(&ran, choice.point) <= DRIFT_MAX);
-    choice.or_else(|| Some(Choice { point: *steady()?, witness: None })).ok_or(Unknown::Wanders)
+    choice.or_else(|| Some(Choice { point: *steady()?, companion: None })).ok_or(Unknown::Wanders)
 }
 
 /// Returns the speed in `now` over that in the `baseline`, with its interval of 95 %. The slices of both
@@ -174,7 +175,7 @@ pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interv
     if !within(per_cpu[1] / per_cpu[0], DRIFT_MAX) {
         return Err(Unknown::OtherPhase);
     }
-    if choice.witness.is_none() && !within(per_cpu[1] / per_cpu[0], ALONE_MAX) {
+    if choice.companion.is_none() && !within(per_cpu[1] / per_cpu[0], ALONE_MAX) {
         return Err(Unknown::Alone);
     }
     // So few passes do not even show whether the point is still passed.
@@ -183,9 +184,9 @@ pub fn ratio(choice: Choice, baseline: &[Slice], now: &[Slice]) -> Result<Interv
         return Err(Unknown::TooLittle);
     }
     let mut doubt = 0.0;
-    if let Some(witness) = choice.witness {
+    if let Some(companion) = choice.companion {
         let mix = both.each_ref().map(|slices| {
-            Quotient::of(&pairs(slices, |slice| (count(slice, choice.point), count(slice, witness))))
+            Quotient::of(&pairs(slices, |slice| (count(slice, choice.point), count(slice, companion))))
         });
         let change = mix[1].over(&mix[0]);
         // It must keep pace, and with enough passes to show it.
@@ -318,7 +319,7 @@ mod tests {
     fn a_steady_point_is_chosen_and_tells_the_share_of_the_time() {
         let before = slices(1, 30, &[3.0, 800.0, 90_000.0], 1.0, |_| 1.0);
         let choice = choose(&before).unwrap();
-        assert_eq!(choice, Choice { point: 1, witness: None });
+        assert_eq!(choice, Choice { point: 1, companion: None });
         for share in [0.5, 0.7, 0.9, 1.0] {
             let now = slices(2, 30, &[3.0, 800.0, 90_000.0], share, |_| 1.0);
             let ratio = ratio(choice, &before, &now).unwrap();
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(choose(&one), Err(Unknown::Wanders));
         let two = slices(1, 30, &[800.0, 300.0], 1.0, drifting);
         let choice = choose(&two).unwrap();
-        assert!(choice.witness.is_some(), "{choice:?}");
+        assert!(choice.companion.is_some(), "{choice:?}");
         let now = slices(2, 30, &[800.0, 300.0], 1.0, |_| 0.85);
         let ratio = ratio(choice, &two, &now).unwrap();
         assert!((ratio.value - 1.0).abs() < 0.03 && ratio.low < 1.0 && ratio.high > 1.0, "{ratio:?}");
@@ -342,11 +343,11 @@ mod tests {
 
     #[test]
     fn a_point_alone_does_not_tell_the_machine_from_the_work() {
-        let choice = Choice { point: 0, witness: None };
+        let choice = Choice { point: 0, companion: None };
         let at = |seed, speed: f64| slices(seed, 30, &[800.0, 300.0], 0.5, move |_| speed);
         assert!(ratio(choice, &at(1, 1.0), &at(2, 0.9)).is_ok());
         assert_eq!(ratio(choice, &at(1, 1.0), &at(2, 0.6)), Err(Unknown::Alone));
-        let vouched = ratio(Choice { witness: Some(1), ..choice }, &at(1, 1.0), &at(2, 0.6)).unwrap();
+        let vouched = ratio(Choice { companion: Some(1), ..choice }, &at(1, 1.0), &at(2, 0.6)).unwrap();
         assert!((vouched.value - 0.6).abs() < 0.03, "{vouched:?}");
     }
 
@@ -365,15 +366,15 @@ mod tests {
     #[test]
     fn points_that_hardly_keep_pace_are_doubted_and_noisy_ones_tell_nothing_yet() {
         let before = slices(1, 40, &[2000.0, 700.0], 1.0, |_| 1.0);
-        let choice = Choice { point: 0, witness: Some(1) };
+        let choice = Choice { point: 0, companion: Some(1) };
         let now = slices(2, 40, &[2000.0, 728.0], 1.0, |_| 1.0);
         let doubted = ratio(choice, &before, &now).unwrap();
         assert!(doubted.high - 1.0 > 0.03 && 1.0 - doubted.low > 0.03, "{doubted:?}");
-        let alone = Choice { point: 0, witness: None };
+        let alone = Choice { point: 0, companion: None };
         let rare = |seed, count| slices(seed, count, &[18.0], 1.0, |_| 1.0);
         assert_eq!(ratio(alone, &rare(1, 40), &rare(2, 10)), Err(Unknown::TooLittle));
         assert!(ratio(alone, &rare(1, 40), &rare(2, 20)).is_ok());
-        // Whether a witness that comes in bursts keeps pace is only known after a while.
+        // Whether a companion that comes in bursts keeps pace is only known after a while.
         let mut bursts = slices(2, 80, &[2000.0, 700.0], 1.0, |_| 1.0);
         for (index, slice) in bursts.iter_mut().enumerate() {
             slice.passes[1] = if index % 5 == 0 { 350 } else { 0 };
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!(choose(&slices(1, 30, &[2.0, 1e6], 1.0, |_| 1.0)), Err(Unknown::NoPoint));
         let wandering = slices(1, 30, &[800.0], 1.0, |index| 1.0 + f64::from(index) / 20.0);
         assert_eq!(choose(&wandering), Err(Unknown::Wanders));
-        // Both points are the same loop: no witness.
+        // Both points are the same loop: no companion.
         let twins = slices(1, 30, &[800.0, 800.0], 1.0, |index| if index < 15 { 1.0 } else { 0.7 });
         assert_eq!(choose(&twins), Err(Unknown::Wanders));
     }

@@ -52,10 +52,10 @@ mod tests;
 pub use self::losses::Samples;
 pub use self::process::{QUOTA_IS_SPENT, SPIN_COUNT, State};
 use crate::ids::ThreadId;
-pub use crate::mitigations::Mitigations;
 use crate::observe::{ProcessReading, Program};
 use crate::plan::{Outcome, OutcomeKind, Placement, SettingKind, WantedSetting};
 use crate::time::Time;
+pub use crate::wait_changes::WaitChanges;
 use process::Process;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,13 +66,13 @@ const KINDS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
 /// The waits of all processes with several threads.
 #[derive(Debug, Default)]
 pub struct Waits {
-    may: Mitigations,
+    may: WaitChanges,
     processes: BTreeMap<ThreadId, Process>,
 }
 
 impl Waits {
     /// Creates the state of no process.
-    pub fn new(may: Mitigations) -> Self {
+    pub fn new(may: WaitChanges) -> Self {
         Self { may, processes: BTreeMap::new() }
     }
 
@@ -88,7 +88,7 @@ impl Waits {
 
     /// Takes note of what may be changed about the waits of each process from now on, by its ID, where the
     /// run permits it, too. A process of which nothing may be changed is forgotten.
-    pub fn limit(&mut self, may: impl Fn(u32) -> Mitigations) {
+    pub fn limit(&mut self, may: impl Fn(u32) -> WaitChanges) {
         let run = self.may;
         self.processes.retain(|leader, process| {
             let may = may(leader.tid).and(run);
@@ -99,16 +99,16 @@ impl Waits {
 
     /// Takes in a reading of a process about whose waits this may be changed. Returns whether other settings
     /// are wanted from now on.
-    pub fn take(&mut self, reading: &ProcessReading, may: Mitigations, now: Time) -> bool {
+    pub fn take(&mut self, reading: &ProcessReading, may: WaitChanges, now: Time) -> bool {
         self.process(reading, may).is_some_and(|process| process.take(reading, now))
     }
 
     /// Takes in a reading of a time in which all changes were undone.
-    pub fn skip(&mut self, reading: &ProcessReading, may: Mitigations) {
+    pub fn skip(&mut self, reading: &ProcessReading, may: WaitChanges) {
         self.process(reading, may).into_iter().for_each(|process| process.skip(reading));
     }
 
-    fn process(&mut self, reading: &ProcessReading, may: Mitigations) -> Option<&mut Process> {
+    fn process(&mut self, reading: &ProcessReading, may: WaitChanges) -> Option<&mut Process> {
         let may = may.and(self.may);
         may.any().then(|| self.processes.entry(reading.leader).or_insert_with(|| Process::new(reading, may)))
     }

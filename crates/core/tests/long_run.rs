@@ -14,7 +14,7 @@ use corewise_core::policy::{self, Needs, Policy, Scene};
 use corewise_core::report::ReportBuilder;
 use corewise_core::time::Time;
 use corewise_core::topology::Topology;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use std::alloc::System;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Run {
     fn new(policy: Box<dyn Policy>) -> Run {
         let topology = Topology::synthetic("pack:1 module:4 core:2 pu:1").unwrap();
         let config = EngineConfig {
-            mitigations: Mitigations { spin: true, turns: true },
+            waits: WaitChanges { spin: true, turns: true },
             guard: Some(1),
             ..EngineConfig::default()
         };

@@ -9,7 +9,7 @@ use corewise_core::plan::{
     Action, Assignment, Change, Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting, Weight,
 };
 use corewise_core::time::Time;
-use corewise_core::waits::{Mitigations, State, Waits};
+use corewise_core::waits::{State, WaitChanges, Waits};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -75,7 +75,7 @@ struct Watched {
 const LEADER: u32 = 7;
 
 impl Watched {
-    fn new(may: Mitigations, waits: IdleWaits) -> Watched {
+    fn new(may: WaitChanges, waits: IdleWaits) -> Watched {
         let reading = ProcessReading {
             leader: thread(LEADER),
             at: Time(0),
@@ -104,7 +104,7 @@ impl Watched {
         reading.idle_ns = reading.idle_ns.map(|ns| ns + idle * 1_000_000);
         reading.timeslices = reading.timeslices.map(|count| count + blocks);
         reading.other_gangs = gangs;
-        self.waits.take(&self.reading, Mitigations::ALL, self.reading.at);
+        self.waits.take(&self.reading, WaitChanges::ALL, self.reading.at);
     }
 
     fn settings(&self) -> Vec<Setting> {
@@ -162,7 +162,7 @@ proptest! {
         looks in vec(look(), 1..60),
         left_at in option::of(0usize..60),
     ) {
-        let may = Mitigations { spin, turns };
+        let may = WaitChanges { spin, turns };
         let kind = if adaptable { IdleWait::Adaptable } else { IdleWait::Fixed };
         let mut watched = Watched::new(may, kind.into());
         let mut is_left = false;
@@ -182,7 +182,7 @@ proptest! {
                 is_left = true;
             }
         }
-        watched.waits.limit(|_| Mitigations::NONE);
+        watched.waits.limit(|_| WaitChanges::NONE);
         prop_assert_eq!(watched.settings(), vec![]);
     }
 

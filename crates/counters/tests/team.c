@@ -16,7 +16,7 @@ int main(void) {
     int waits = omp_get_thread_num();
 #pragma omp critical
     printf("%s %ld\n", waits ? "waiting" : "working", syscall(SYS_gettid));
-    for (int turn = 0; turn < 100; turn++) {
+    for (int round = 0; round < 100; round++) {
       if (!waits)
         for (long i = 0; i < 3000000; i++) sum = sum * 0.5 + i;
 #pragma omp barrier

@@ -6,7 +6,7 @@
 //! that answers take is counted apart, by the user who asks. On average a user gets [`SHARE`] of a PE, and
 //! [`BURST`] at once; beyond that, their requests wait, and nobody else's ([`Allowance`]). One person may
 //! have thousands of user IDs (subuid(5)), so all users together get no more than [`USERS`] of them would.
-//! While that is spent, they take turns: the user whose last answer is the oldest comes first.
+//! While that is spent, they are served in turn: the user whose last answer is the oldest comes first.
 //!
 //! Limits. What connecting costs before the user is known, and waking up for it, counts for nobody; such
 //! connections come in at a bounded rate. Root and the daemon's own user are not limited: they may end the

@@ -1,6 +1,6 @@
 //! HTTP for programs that scrape metrics: the least of it that they need.
 //!
-//! As at the daemon's socket, reading and writing never wait, and a turn does a bounded amount of work. A
+//! As at the daemon's socket, reading and writing never wait, and a round does a bounded amount of work. A
 //! connection brings one request of bounded size and gets one answer. There is a bounded number of
 //! connections; the newest one takes the place of the oldest, so that clients which never write or never read
 //! keep nobody out.
@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The connections at a time, and those accepted in a turn.
+/// The connections at a time, and those accepted in a round.
 const CONNECTIONS_MAX: usize = 16;
 
 /// The bytes of a request; those of scrapers have some hundred.
@@ -79,7 +79,7 @@ impl Http {
     }
 
     /// Serves the clients that want something; `page` makes the metrics.
-    pub fn take_turn(&mut self, mut page: impl FnMut(Format) -> Page) {
+    pub fn serve(&mut self, mut page: impl FnMut(Format) -> Page) {
         let mut events = [EpollEvent::empty(); CONNECTIONS_MAX + 1];
         let count = self.ready.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
@@ -219,12 +219,12 @@ mod tests {
         stream
     }
 
-    /// Takes turns until the client has been answered, or disconnected.
+    /// Serves until the client has been answered, or disconnected.
     fn answer_to(server: &mut Http, mut client: TcpStream) -> String {
         let mut answer = Vec::new();
         loop {
             match client.read_to_end(&mut answer) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => server.take_turn(page),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => server.serve(page),
                 _ => return String::from_utf8(answer).unwrap(),
             }
         }
@@ -258,12 +258,12 @@ mod tests {
         let mut client = send(address, b"GET /met");
         drop(send(address, b"GET"));
         while server.connections.values().all(|connection| connection.request.is_empty()) {
-            server.take_turn(page);
+            server.serve(page);
         }
         client.write_all(b"rics HTTP/1.1\r\n\r\n").unwrap();
         assert!(answer_to(&mut server, client).ends_with("a 1\n"));
         while !server.connections.is_empty() {
-            server.take_turn(page);
+            server.serve(page);
         }
     }
 
@@ -274,8 +274,8 @@ mod tests {
         for number in 0..2 * CONNECTIONS_MAX {
             let request: &[u8] = if number % 2 == 0 { GET } else { b"" };
             silent.push(send(address, request));
-            server.take_turn(large_page);
-            server.take_turn(large_page);
+            server.serve(large_page);
+            server.serve(large_page);
         }
         let client = send(address, GET);
         assert!(answer_to(&mut server, client).ends_with("a 1\n"));
@@ -283,7 +283,7 @@ mod tests {
         // When the kernel's buffers are full, nothing wakes the loop for them any more.
         let mut events = [EpollEvent::empty(); 1];
         while server.ready.wait(&mut events, EpollTimeout::ZERO) != Ok(0) {
-            server.take_turn(large_page);
+            server.serve(large_page);
         }
         drop(silent);
     }

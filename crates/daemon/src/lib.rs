@@ -2,9 +2,9 @@
 //!
 //! Problem. BulldOver was a daemon: programs are placed although nobody types a prefix, and anybody can ask
 //! what was done (BulldOver §IV). Approach. The same loop and engine as for a command, around all
-//! processes instead of one. The loop has one thread: clients of the [`socket`] have their turn in it as an
+//! processes instead of one. The loop has one thread: clients of the [`socket`] are served in it as an
 //! onlooker of the world, and [`interface`] answers from the [`Top`] that the loop keeps up to date. So no
-//! lock can be held and no state can be half new; in return each turn does a bounded amount of work.
+//! lock can be held and no state can be half new; in return each round does a bounded amount of work.
 //!
 //! Which policy places a program, and whether it is placed at all, is in the rules ([`treatments`]).
 
@@ -147,15 +147,15 @@ impl Daemon {
         wait.filter(|wait| !wait.is_zero())
     }
 
-    fn take_turn(&mut self, trees: &mut dyn Trees) {
+    fn serve(&mut self, trees: &mut dyn Trees) {
         let Daemon { known, tally, socket, http, budget, .. } = self;
-        socket.take_turn(budget, |request, peer| interface::answer(known, trees, request, peer));
+        socket.serve(budget, |request, peer| interface::answer(known, trees, request, peer));
         let may_scrape = budget.wait(None, Instant::now()).is_zero();
         if let Some(http) = http.as_mut().filter(|_| may_scrape) {
             let answers = answers(socket, budget, Some(http));
             let page =
                 |format: Format| (metrics::text(known, tally, &answers, format, &[]), format.media_type());
-            budget.pay(None, || http.take_turn(page));
+            budget.pay(None, || http.serve(page));
         }
         if let Some(mut file) = self.file.take() {
             if file.due_within().is_zero() {
@@ -171,7 +171,7 @@ fn answers(socket: &Socket, budget: &Budget, http: Option<&Http>) -> Answers {
     Answers { clients: socket.clients(), cpu: budget.spent(), http }
 }
 
-/// The turns of all who ask in the loop.
+/// All who ask in the loop.
 pub struct Clients {
     daemon: Rc<RefCell<Daemon>>,
     /// Readable while one of these is.
@@ -218,9 +218,9 @@ impl Onlooker for Clients {
         self.daemon.borrow().budget.spent()
     }
 
-    fn take_turn(&mut self, trees: &mut dyn Trees) -> bool {
+    fn serve(&mut self, trees: &mut dyn Trees) -> bool {
         let mut daemon = self.daemon.borrow_mut();
-        daemon.take_turn(trees);
+        daemon.serve(trees);
         daemon.tell_events();
         self.watch_http(daemon.http_waits().is_some());
         false

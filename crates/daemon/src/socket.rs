@@ -1,8 +1,8 @@
 //! The daemon's socket: any number of clients, none of which can delay the loop or another one.
 //!
-//! Reading and writing never wait. A turn serves a bounded number of clients, and answers a bounded number of
-//! requests of each; the rest is answered in the next turns, before more is read. A client that does not
-//! read what it asked for, or sends a message without an end, is disconnected. What users ask for has a
+//! Reading and writing never wait. A round serves a bounded number of clients, and answers a bounded number
+//! of requests of each; the rest is answered in the next rounds, before more is read. A client that does
+//! not read what it asked for, or sends a message without an end, is disconnected. What users ask for has a
 //! [`Budget`].
 //!
 //! There are a bounded number of places, and of bytes that wait. Where clients want more, the user who has
@@ -32,13 +32,13 @@ use std::time::{Duration, Instant};
 use varlink::sansio::{Server, ServerEvent};
 use varlink::{Reply, Request};
 
-/// The clients served in a turn.
+/// The clients served in a round.
 const SERVED_MAX: usize = 64;
 
-/// The bytes taken of a client in a turn: more than any sensible request has.
+/// The bytes taken of a client in a round: more than any sensible request has.
 const TAKEN_MAX: usize = 64 << 10;
 
-/// The requests of a client that are answered in a turn: some read much of `/proc`.
+/// The requests of a client that are answered in a round: some read much of `/proc`.
 const ANSWERED_MAX: usize = 4;
 
 /// The bytes that wait for a client to read them.
@@ -179,7 +179,7 @@ impl Socket {
         self.ready.0.as_fd().try_clone_to_owned()
     }
 
-    /// Returns the time within which clients and requests that were delayed have their turn.
+    /// Returns the time within which clients and requests that were delayed are served.
     pub fn due_within(&self, budget: &Budget) -> Option<Duration> {
         let now = Instant::now();
         let delayed = self.delayed.iter().filter_map(|key| self.clients.get(key));
@@ -189,10 +189,10 @@ impl Socket {
     }
 
     /// Serves the clients that want something, as far as their users' budgets permit.
-    pub fn take_turn(&mut self, budget: &mut Budget, mut answer: impl FnMut(&Request<'_>, Peer) -> Answer) {
+    pub fn serve(&mut self, budget: &mut Budget, mut answer: impl FnMut(&Request<'_>, Peer) -> Answer) {
         self.resume(budget);
         let mut events = [EpollEvent::empty(); SERVED_MAX];
-        // Whatever fails for all is tried again in the next turn.
+        // Whatever fails for all is tried again in the next round.
         let count = self.ready.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         for event in &events[..count] {
             match event.data() {

@@ -7,11 +7,11 @@ use crate::reserved::Reserved;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::observe::Treatment;
 use corewise_core::topology::Topology;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use corewise_live::MakeTreatments;
 use corewise_render::terminal::Name;
 use corewise_rulebook as rulebook;
-use corewise_rules::{Fact, NONE, PowerSaver, RuleErrors, Rules, Settings, Verdict};
+use corewise_rules::{Fact, Matched, NONE, PowerSaver, RuleErrors, Rules, Settings};
 use corewise_sys::environment;
 use corewise_sys::proc::Proc;
 use corewise_sys::task::Task;
@@ -171,7 +171,7 @@ fn look(rules: &Rules, machine: &Topology, pid: u32, said: &mut Said) -> (Treatm
         return (Treatment::untouched("the `corewise run` that started it places it"), None);
     }
     let facts = rulebook::facts::of(&proc, pid, rules.ask_for(Fact::BuildId));
-    let Verdict { rule, watched, settings } = rules.matching(&facts);
+    let Matched { rule, watched, settings } = rules.matching(&facts);
     let rule = rule.map(|rule| Rc::from(rule.name.as_str()));
     if let Some(rule) = &rule {
         say(said, rule, facts.name.as_deref().unwrap_or("?"), watched);
@@ -197,7 +197,7 @@ fn treatment(rules: &Rules, settings: &Settings, machine: &Topology) -> Treatmen
         policy: policy.map(|policy| policy.to_string().into()),
         order,
         guard,
-        waits: settings.waits.unwrap_or(Mitigations::ALL),
+        waits: settings.waits.unwrap_or(WaitChanges::ALL),
         left_alone: None,
     }
 }
@@ -304,7 +304,7 @@ mod tests {
             treatments.look_at(directory.path());
             let Treatment { left_alone, waits, .. } = own(&mut treatments);
             let says_why = left_alone.is_some_and(|why| why.contains("saves power"));
-            assert_eq!((says_why, waits), (is_left_alone, Mitigations::ALL), "{rules}");
+            assert_eq!((says_why, waits), (is_left_alone, WaitChanges::ALL), "{rules}");
             assert_eq!(treatments.notes().len(), usize::from(is_left_alone));
             std::fs::write(&profile, "performance\n").unwrap();
             treatments.look_at(directory.path());

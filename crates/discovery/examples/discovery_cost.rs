@@ -257,7 +257,7 @@ fn creating_threads(count: usize) {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// Two threads wake each other in turns, after a line on standard input.
+/// Two threads wake each other in turn, after a line on standard input.
 fn switching_threads(count: usize) {
     std::io::stdin().read_line(&mut String::new()).expect("standard input can be read");
     let (ping, pong) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());

@@ -16,7 +16,7 @@ use super::options::{Options, Root};
 use super::others::Others;
 use super::ring;
 use super::source::Discovery;
-use super::unwatched::{Pace, Turn};
+use super::unwatched::{Pace, Step};
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::AppId;
@@ -241,7 +241,7 @@ impl Bpf {
         }
         match self.pace.take(now, || self.entries.changes()) {
             None => Ok(()),
-            Some(Turn::Leave) => {
+            Some(Step::Leave) => {
                 let counted = self.entries.all_counted();
                 self.entries.leave_unwatched(true);
                 self.at_switches.clear();
@@ -251,7 +251,7 @@ impl Bpf {
                 self.entries.end_window(&counted, &self.living_ns());
                 Ok(())
             }
-            Some(Turn::Watch) => {
+            Some(Step::Watch) => {
                 self.entries.leave_unwatched(false);
                 self.at_switches = match watch_switches(&self.object) {
                     Ok(links) => links,

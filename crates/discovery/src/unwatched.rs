@@ -50,7 +50,7 @@ enum State {
 
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Step {
     /// Resume watching.
     Watch,
     /// Suspend watching.
@@ -76,7 +76,7 @@ impl Pace {
     }
 
     /// Takes in the number of changes so far, which wraps at 2³²; returns what to do now.
-    pub fn take(&mut self, now: Instant, changes: impl FnOnce() -> u32) -> Option<Turn> {
+    pub fn take(&mut self, now: Instant, changes: impl FnOnce() -> u32) -> Option<Step> {
         match self.state {
             State::Watched { since, changes: before, .. } => {
                 let elapsed = now.saturating_duration_since(since);
@@ -90,11 +90,11 @@ impl Pace {
                     return None;
                 }
                 self.state = State::Unwatched { until: now + self.length.take() };
-                Some(Turn::Leave)
+                Some(Step::Leave)
             }
             State::Unwatched { until } if now >= until => {
                 self.state = State::Watched { since: now, changes: changes(), is_urgent: true };
-                Some(Turn::Watch)
+                Some(Step::Watch)
             }
             State::Unwatched { .. } => None,
         }
@@ -185,8 +185,8 @@ mod tests {
                 }
                 now = next;
                 match pace.take(now, || changes) {
-                    Some(Turn::Watch) => is_watched = true,
-                    Some(Turn::Leave) => is_watched = false,
+                    Some(Step::Watch) => is_watched = true,
+                    Some(Step::Leave) => is_watched = false,
                     None => {}
                 }
             }

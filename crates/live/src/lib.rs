@@ -260,7 +260,7 @@ impl World for LiveWorld {
             self.followed.changing.take_given_back(&*self.followed.reading.discovery);
             self.refresh()?;
             if let Some(onlooker) = &mut self.onlooker {
-                self.ending.is_over |= onlooker.take_turn(&mut self.followed);
+                self.ending.is_over |= onlooker.serve(&mut self.followed);
             }
             if self.ending.is_over {
                 return Ok(Wake::Finished);

@@ -4,12 +4,12 @@ use corewise_discovery::FollowError;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// An onlooker. It has its turn between the world's own work, in the loop's only thread.
+/// An onlooker. It is served between the world's own work, in the loop's only thread.
 pub trait Onlooker {
-    /// Returns a descriptor that is readable when the onlooker wants a turn.
+    /// Returns a descriptor that is readable when the onlooker wants to be served.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Returns the time within which it wants a turn anyway.
+    /// Returns the time within which it wants to be served anyway.
     fn due_within(&self) -> Option<Duration>;
 
     /// Returns the CPU time that it has used so far and that is no cost of watching and placing.
@@ -17,8 +17,8 @@ pub trait Onlooker {
         Duration::ZERO
     }
 
-    /// Gives it a turn. Returns whether the world is to end.
-    fn take_turn(&mut self, trees: &mut dyn Trees) -> bool;
+    /// Lets it look, and do what it has to do. Returns whether the world is to end.
+    fn serve(&mut self, trees: &mut dyn Trees) -> bool;
 }
 
 /// The processes that a world follows, as far as an onlooker decides about them.

@@ -13,7 +13,7 @@ use corewise_core::ids::ThreadId;
 use corewise_core::observe::{Event, EventKind, IdleWait, Target, Treatment};
 use corewise_core::plan::{Action, Change, OutcomeKind, Setting, SettingKind};
 use corewise_core::topology::Topology;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use corewise_core::world::{Wake, World};
 use corewise_counters::none::NoCounters;
 use corewise_discovery::poll::Poll;
@@ -97,8 +97,8 @@ fn world(pid: u32, is_urgent: &Rc<Cell<bool>>) -> LiveWorld {
         actuators.begin(guardian).map_err(|error| error.to_string())
     });
     let deferred = Deferred::new(pid, Some(arm), Box::new(move || prepare(pid)), Rc::clone(is_urgent));
-    let mitigations = Mitigations { spin: true, turns: false };
-    let config = EngineConfig { mitigations, ..EngineConfig::default() };
+    let waits = WaitChanges { spin: true, turns: false };
+    let config = EngineConfig { waits, ..EngineConfig::default() };
     let began = Instant::now();
     let parts = Parts {
         applications: vec![Application::new(Target::Command, "waiting", pid)],

@@ -66,14 +66,14 @@ pub(crate) fn joined(graph: &Graph, pieces: &[Piece], outcomes: &[Outcome]) -> (
         beginning_in.entry(block.site).or_default().push((block.start.address, index));
     }
     beginning_in.values_mut().for_each(|windows| windows.sort_unstable());
-    let mut turns: FxHashMap<(SiteId, u64), usize> = FxHashMap::default();
+    let mut visits: FxHashMap<(SiteId, u64), usize> = FxHashMap::default();
     let mut next = |stop: (SiteId, u64)| {
         let (site, address) = stop;
         let windows = beginning_in.get(&site)?;
         let behind = &windows[windows.partition_point(|&(begin, _)| begin < address)..];
-        let turn = turns.entry(stop).or_default();
-        *turn += 1;
-        Some(&pieces[behind.get(*turn % behind.len().max(1))?.1])
+        let visit = visits.entry(stop).or_default();
+        *visit += 1;
+        Some(&pieces[behind.get(*visit % behind.len().max(1))?.1])
     };
     let mut all = Vec::with_capacity(outcomes.len());
     let mut whole = Vec::with_capacity(pieces.len());

@@ -129,7 +129,7 @@ impl World {
     /// Executes this many instructions.
     pub fn run(&self, random: &mut Random, instructions: usize) -> Trace {
         let mut trace = Vec::with_capacity(instructions);
-        let mut turns: BTreeMap<usize, u32> = BTreeMap::new();
+        let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
         let mut stack: Vec<(usize, [bool; 8])> = Vec::new();
         let (mut at, mut bits) = (0, [false; 8]);
         while trace.len() < instructions {
@@ -142,9 +142,9 @@ impl World {
                 }
                 Decide::Recall(bit) => bits[bit],
                 Decide::AllBut(period) => {
-                    let turn = turns.entry(at).or_default();
-                    *turn = (*turn + 1) % period;
-                    *turn != 0
+                    let count = counts.entry(at).or_default();
+                    *count = (*count + 1) % period;
+                    *count != 0
                 }
             };
             let Code { op, targets, .. } = self.code[at];

@@ -137,8 +137,8 @@ const HALF: Decide = Decide::Chance(0.5);
 #[test]
 fn code_with_few_branches_is_not_overrated() {
     // Two phases, so long that windows hardly ever see both: only the weight of windows relates them.
-    let turns = Decide::AllBut(3000);
-    let phases = vec![Op::Call(1), Op::Branch(0, turns), Op::Call(2), Op::Branch(2, turns), Op::Jump(0)];
+    let many = Decide::AllBut(3000);
+    let phases = vec![Op::Call(1), Op::Branch(0, many), Op::Call(2), Op::Branch(2, many), Op::Jump(0)];
     let dense = vec![Op::Plain(1), Op::Branch(2, HALF), Op::Branch(3, HALF), Op::Branch(4, HALF), Op::Return];
     let sparse = vec![Op::Plain(60), Op::Branch(2, HALF), Op::Plain(60), Op::Branch(4, HALF), Op::Return];
     let world = World::new(&[(0, phases), (0, dense.clone()), (0, sparse.clone())]);

@@ -41,7 +41,7 @@ pub use error::{Place, Problem, RuleError, RuleErrors};
 pub use facts::{Fact, Facts};
 pub use read::SourceFile;
 pub use rule::Rule;
-pub use rules::{Rules, Verdict};
+pub use rules::{Matched, Rules};
 pub use settings::{
     Applications, DaemonSettings, INTERVAL_MIN, NONE, PeChoice, PowerSaver, Settings, Watch, policy_word,
 };

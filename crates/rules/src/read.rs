@@ -14,7 +14,7 @@ use crate::settings::{
 use corewise_core::cpuset::CpuSet;
 use corewise_core::policy::{DEFAULT, PolicyError, PolicyKind, PolicySpec};
 use corewise_core::time::parse_duration;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -288,8 +288,8 @@ impl Reader {
         (!names.is_empty()).then_some(names)
     }
 
-    fn waits(&mut self, key: &str, value: &Value<'_>) -> Option<Mitigations> {
-        self.word(key, value, Mitigations::WORDS, Mitigations::from_word)
+    fn waits(&mut self, key: &str, value: &Value<'_>) -> Option<WaitChanges> {
+        self.word(key, value, WaitChanges::WORDS, WaitChanges::from_word)
     }
 
     fn truth(&mut self, key: &str, value: &Value<'_>) -> bool {

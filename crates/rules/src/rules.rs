@@ -18,7 +18,7 @@ pub struct Rules {
 
 /// What the rules say about a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict<'a> {
+pub struct Matched<'a> {
     /// The rule that matches, if one does.
     pub rule: Option<&'a Rule>,
     /// Whether the process is watched at all.
@@ -63,12 +63,12 @@ impl Rules {
     }
 
     /// Returns what applies to a process.
-    pub fn matching(&self, facts: &Facts) -> Verdict<'_> {
+    pub fn matching(&self, facts: &Facts) -> Matched<'_> {
         let rule = self.rules.iter().find(|rule| rule.mismatch(facts).is_none());
         let mut settings = rule.map(|rule| rule.settings.clone()).unwrap_or_default();
         settings.waits = settings.waits.or(self.daemon.waits);
         settings.guard = settings.guard.or(self.daemon.guard);
         let may_be_watched = rule.is_some() || self.daemon.watch.unwrap_or_default() == Watch::All;
-        Verdict { rule, watched: may_be_watched && !settings.leave_alone, settings }
+        Matched { rule, watched: may_be_watched && !settings.leave_alone, settings }
     }
 }

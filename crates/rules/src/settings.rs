@@ -3,7 +3,7 @@
 use corewise_core::cpuset::CpuSet;
 use corewise_core::policy::{DEFAULT, PolicySpec};
 use corewise_core::topology::Topology;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Settings {
     pub pes: Option<PeChoice>,
     /// What may be changed about its waits; `None`: as without a rule.
     #[serde(serialize_with = "as_word")]
-    pub waits: Option<Mitigations>,
+    pub waits: Option<WaitChanges>,
     /// The policy that places it; `None`: the daemon's.
     #[serde(serialize_with = "as_written")]
     pub policy: Option<PolicySpec>,
@@ -52,7 +52,7 @@ pub struct DaemonSettings {
     /// Whether placements are tried, and reverted if they do not help.
     pub guard: Option<bool>,
     /// What may be changed about waits of programs of which no rule says it.
-    pub waits: Option<Mitigations>,
+    pub waits: Option<WaitChanges>,
     /// Which programs are watched.
     pub watch: Option<Watch>,
     /// What an application is.
@@ -124,8 +124,8 @@ impl DaemonSettings {
     }
 }
 
-fn as_word<S: Serializer>(waits: &Option<Mitigations>, serializer: S) -> Result<S::Ok, S::Error> {
-    waits.map(Mitigations::word).serialize(serializer)
+fn as_word<S: Serializer>(waits: &Option<WaitChanges>, serializer: S) -> Result<S::Ok, S::Error> {
+    waits.map(WaitChanges::word).serialize(serializer)
 }
 
 fn as_written<S: Serializer>(policy: &Option<PolicySpec>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -4,7 +4,7 @@ use crate::{
     Applications, Fact, Facts, PeChoice, Place, PowerSaver, Problem, RuleErrors, Rules, Settings, SourceFile,
     Watch, policy_word,
 };
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use proptest::prelude::*;
 use std::io;
 
@@ -51,20 +51,20 @@ fn name_of_match(rules: &Rules) -> Option<&str> {
 #[test]
 fn every_key_is_understood() {
     let rules = sound(
-        "[daemon]\npolicy = 'pa:turn=500ms'\ninterval = '250ms'\nguard = 'off'\nwaits = 'spin'\n\
+        "[daemon]\npolicy = 'pa:stay=500ms'\ninterval = '250ms'\nguard = 'off'\nwaits = 'spin'\n\
          watch = 'matched'\napplications = 'program'\npower-saver = 'ignore'\n\
          [[rule]]\nname = 'a'\nmatch = { name = 'x', comm = 'x*', exe = ['y', '/z/*'], \
          build-id = 'ab*', unit = 'u.service', user = 'me', cgroup = '/c' }\nleave-alone = true\n\
          [[rule]]\nname = 'b'\nmatch.user = '*'\nkinds = ['slow', 'mid1']\nwaits = 'turns'\n\
          [[rule]]\nname = 'c'\n[rule.match]\nuser = '*'\n\
-         [[rule]]\nname = 'd'\npes = '0-3'\nmatch.user = '*'\npolicy = 'pa:turn=2s'\nguard = 'on'\n\
+         [[rule]]\nname = 'd'\npes = '0-3'\nmatch.user = '*'\npolicy = 'pa:stay=2s'\nguard = 'on'\n\
          [[rule]]\nname = 'e'\nmatch.user = '*'\npolicy = 'none'\nadapt-team = true\n",
     );
     let daemon = &rules.daemon;
-    assert_eq!(daemon.policy.as_ref().map(ToString::to_string).as_deref(), Some("pa:turn=500ms"));
+    assert_eq!(daemon.policy.as_ref().map(ToString::to_string).as_deref(), Some("pa:stay=500ms"));
     assert_eq!(daemon.interval.map(|interval| interval.as_millis()), Some(250));
     assert_eq!((daemon.guard, daemon.watch), (Some(false), Some(Watch::Matched)));
-    assert_eq!(daemon.waits, Mitigations::from_word("spin"));
+    assert_eq!(daemon.waits, WaitChanges::from_word("spin"));
     assert_eq!(daemon.applications, Some(Applications::Program));
     assert_eq!(daemon.power_saver, Some(PowerSaver::Ignore));
     let [a, b, c, d, e] = &rules.rules[..] else { panic!("{rules:?}") };
@@ -72,12 +72,12 @@ fn every_key_is_understood() {
     assert_eq!(a.conditions[2].patterns, ["y", "/z/*"]);
     assert_eq!(a.settings, Settings { leave_alone: true, ..Settings::default() });
     let kinds = PeChoice::Kinds(vec!["slow".to_owned(), "mid1".to_owned()]);
-    assert_eq!((&b.settings.pes, b.settings.waits), (&Some(kinds), Mitigations::from_word("turns")));
+    assert_eq!((&b.settings.pes, b.settings.waits), (&Some(kinds), WaitChanges::from_word("turns")));
     assert_eq!((&c.settings, c.conditions.len()), (&Settings::default(), 1));
     assert_eq!(d.settings.pes, Some(PeChoice::List("0-3".parse().unwrap())));
     assert_eq!(d.place, Place { file: "r.toml".into(), position: Some((22, 1)) });
     let policies = [c, d, e].map(|rule| rule.settings.policy.as_ref().map(policy_word));
-    assert_eq!(policies.each_ref().map(Option::as_deref), [None, Some("pa:turn=2s"), Some("none")]);
+    assert_eq!(policies.each_ref().map(Option::as_deref), [None, Some("pa:stay=2s"), Some("none")]);
     assert_eq!((d.settings.guard, e.settings.guard), (Some(true), None));
     assert_eq!((d.settings.adapt_team, e.settings.adapt_team), (false, true));
     assert!(rules.ask_for(Fact::BuildId));
@@ -152,7 +152,7 @@ fn a_mismatch_names_the_first_condition_that_does_not_hold() {
 }
 
 #[test]
-fn a_verdict_says_whether_and_how_a_process_is_watched() {
+fn what_matches_says_whether_and_how_a_process_is_watched() {
     let rule = "[[rule]]\nname = 'a'\nmatch.user = 'alice'\n";
     for (daemon, settings, watched, waits) in [
         ("", "", true, None),
@@ -162,9 +162,9 @@ fn a_verdict_says_whether_and_how_a_process_is_watched() {
         ("waits = 'spin'", "waits = 'off'", true, Some("off")),
     ] {
         let rules = sound(&format!("[daemon]\n{daemon}\n{rule}{settings}\n"));
-        let verdict = rules.matching(&facts());
+        let matched = rules.matching(&facts());
         assert_eq!(
-            (verdict.watched, verdict.settings.waits.map(Mitigations::word)),
+            (matched.watched, matched.settings.waits.map(WaitChanges::word)),
             (watched, waits),
             "{daemon}"
         );
@@ -173,9 +173,9 @@ fn a_verdict_says_whether_and_how_a_process_is_watched() {
     assert_eq!(guard("[daemon]\nguard = 'off'"), Some(false));
     assert_eq!(guard(&format!("[daemon]\nguard = 'off'\n{rule}guard = 'on'")), Some(true));
     let rules = sound("[daemon]\nwatch = 'matched'\nwaits = 'turns'");
-    let verdict = rules.matching(&facts());
-    assert_eq!((verdict.rule, verdict.watched), (None, false));
-    assert_eq!(verdict.settings.waits, Mitigations::from_word("turns"));
+    let matched = rules.matching(&facts());
+    assert_eq!((matched.rule, matched.watched), (None, false));
+    assert_eq!(matched.settings.waits, WaitChanges::from_word("turns"));
 }
 
 #[test]

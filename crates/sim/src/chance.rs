@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
     /// Where a thread goes that finds several PEs alike.
     Placement,
     /// How much of its slice a new thread has behind it.
-    FirstTurn,
+    FirstSlice,
     /// When the ticks of a PE come.
     TickPhase,
     /// When the system balances next.

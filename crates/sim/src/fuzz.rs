@@ -74,10 +74,10 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     let policy =
         by_name(policy, seed, &machine.topology).ok_or_else(|| FuzzError::Policy(policy.to_owned()))?;
     let interval = scenario.interval;
-    let mitigations = scenario.variants[0].waits.mitigations();
+    let waits = scenario.variants[0].waits.changes();
     let guard = scenario.guard.map(|_| seed);
     let claims = scenario.claims;
-    let config = EngineConfig { claims, mitigations, guard, ..EngineConfig::with_interval(interval) };
+    let config = EngineConfig { claims, waits, guard, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy, config);
     let checker = RefCell::new(Checker::new(interval));
     let mut world = Checked::new(SimWorld::new(sim, seed), &checker);
@@ -100,7 +100,7 @@ pub fn run(seed: u64, policy: &str) -> Result<Tally, FuzzError> {
     world.changes().hash(&mut hasher);
     let tally = Tally { steps, events: sim.events(), simulated_ns: sim.now.0, fingerprint: hasher.finish() };
     drop(world);
-    checker.into_inner().verdict()?;
+    checker.into_inner().result()?;
     Ok(tally)
 }
 
@@ -365,7 +365,7 @@ impl Writer {
             "{ spin_then_notify = { notify_after = '1ms', block_after = '6ms' } }",
             "{ spin_then_notify = { notify_after = '5ms', block_after = '1ms' } }",
             "{ library = {} }",
-            "{ library = { spin_count = 30000, turn = '50ns' } }",
+            "{ library = { spin_count = 30000, iteration = '50ns' } }",
             "{ yield = {} }",
             "{ yield = { every = '20us', block_after = '3ms' } }",
         ]);

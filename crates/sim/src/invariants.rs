@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// A runnable thread gets a PE before every other thread has had this many slices.
-const TURNS_MAX: f64 = 3.0;
+const ROUNDS_MAX: f64 = 3.0;
 
 /// The number of migrations per second and thread that no policy or balancer needs.
 const MIGRATIONS_PER_S_MAX: f64 = 2000.0;
@@ -92,7 +92,7 @@ impl Checker {
     }
 
     /// Returns the first violation as an error.
-    pub fn verdict(self) -> Result<(), Violation> {
+    pub fn result(self) -> Result<(), Violation> {
         self.violation.map_or(Ok(()), Err)
     }
 
@@ -147,10 +147,10 @@ impl Checker {
     fn see(&mut self, observation: &Observation, sim: &Sim) {
         // All of them may have been ready since the last observation, even if none is any more.
         let rivals = observation.threads.len() as f64;
-        let turn_ns = 1.5 * sim.os.turn_max().as_nanos() as f64;
+        let slice_ns = 1.5 * sim.os.slice_max().as_nanos() as f64;
         let turns = TURN * (sim.gangs() as u32 + 1);
         let pause_ns = (self.interval + sim.os.balance + sim.faults.late + turns).as_nanos() as f64;
-        let wait_max_ns = TURNS_MAX * (rivals * turn_ns + pause_ns);
+        let wait_max_ns = ROUNDS_MAX * (rivals * slice_ns + pause_ns);
         if observation.at < self.at {
             self.complain(Rule::Time, format!("it was {} ns, now it is {} ns", self.at.0, observation.at.0));
         }

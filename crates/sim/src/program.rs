@@ -102,9 +102,9 @@ pub enum Waiting {
         /// The number of rounds; the default is libgomp's.
         #[serde(default = "spin_count")]
         spin_count: u64,
-        /// The time of a round.
-        #[serde(default = "round_time", deserialize_with = "duration")]
-        turn: Duration,
+        /// The time of an iteration.
+        #[serde(default = "iteration_time", alias = "turn", deserialize_with = "duration")]
+        iteration: Duration,
     },
     /// Busy-waits and yields the PE now and then, then blocks, as the idle threads of LLVM's OpenMP do.
     Yield {
@@ -122,13 +122,13 @@ fn spin_count() -> u64 {
 }
 
 /// A PAUSE takes 40 to 140 cycles on the processors of the last years ([`corewise_core::waits`]).
-fn round_time() -> Duration {
+fn iteration_time() -> Duration {
     Duration::from_nanos(25)
 }
 
 /// 256 rounds (`KMP_NEXT_WAIT` over 2, a round counts twice), in `openmp/runtime/src/kmp.h`.
 fn yield_every() -> Duration {
-    256 * round_time()
+    256 * iteration_time()
 }
 
 fn block_time() -> Duration {
@@ -393,7 +393,14 @@ mod tests {
         for (text, expected) in [
             ("'spin'", Waiting::Spin),
             ("'sleep'", Waiting::Sleep),
-            ("{ library = {} }", Waiting::Library { spin_count: 300_000, turn: Duration::from_nanos(25) }),
+            (
+                "{ library = {} }",
+                Waiting::Library { spin_count: 300_000, iteration: Duration::from_nanos(25) },
+            ),
+            (
+                "{ library = { turn = '9ns' } }",
+                Waiting::Library { spin_count: 300_000, iteration: Duration::from_nanos(9) },
+            ),
             (
                 "{ yield = { every = '10us' } }",
                 Waiting::Yield { every: Duration::from_micros(10), block_after: Duration::from_millis(200) },

@@ -335,10 +335,10 @@ impl Scenario {
             Sim::new(machine, self.os, plans, stop, seed).with_groups(&self.groups).with_faults(self.faults);
         sim.dispatching = dispatching(variant)?;
         // Under the system's own scheduler nobody observes and decides.
-        let is_decided = variant.policy.name() != policy::DEFAULT.name || variant.waits.mitigations().any();
+        let is_decided = variant.policy.name() != policy::DEFAULT.name || variant.waits.changes().any();
         sim.decisions = if is_decided { self.decisions } else { Decisions::FREE };
         sim.tells_events = self.events;
-        sim.samples = variant.waits.mitigations().any();
+        sim.samples = variant.waits.changes().any();
         sim.progress_noise = self.guard.map(|guard| guard.noise);
         Ok(sim)
     }

@@ -2,7 +2,7 @@
 //!
 //! Problem: a scenario is short, and may still take years to simulate (`loop: 1e9`). Approach: count what its
 //! programs do at least, with the repetitions, up to the end of the run, and what the system does meanwhile:
-//! it balances, a governor follows the load, and threads that share a PE take turns. What takes longer
+//! it balances, a governor follows the load, and threads that share a PE alternate. What takes longer
 //! because threads wait for each other is not counted; [`crate::sim::EVENTS_MAX`] limits each run in any
 //! case.
 
@@ -102,7 +102,7 @@ pub fn most(scenario: &Scenario, runs: usize) -> Result<Most, ScenarioError> {
     }
     longest = longest.max((busy / pes as f64).min(end));
     // The system balances, governors and policies decide, whatever happens. Where threads share PEs they
-    // take turns.
+    // alternate.
     let is_pinned = scenario.applications.iter().any(|app| app.cpus.is_some())
         || scenario.variants.iter().any(|variant| !variant.pin.is_empty());
     let shared = threads.saturating_sub(if is_pinned { 1 } else { pes }).min(pes) as f64;
@@ -110,7 +110,7 @@ pub fn most(scenario: &Scenario, runs: usize) -> Result<Most, ScenarioError> {
     let periods = longest / scenario.os.balance.as_secs_f64()
         + longest / scenario.interval.as_secs_f64()
         + ticking as f64 * (longest / scenario.os.tick.as_secs_f64())
-        + shared * longest / scenario.os.turn_min().as_secs_f64()
+        + shared * longest / scenario.os.slice_min().as_secs_f64()
         + scenario.groups.values().map(|group| 2.0 * longest / group.period.as_secs_f64()).sum::<f64>();
     let of_time = Most { item: "scenario", name: scenario.name.clone(), events: periods * runs as f64 };
     Ok(most.filter(|most| most.events > of_time.events).unwrap_or(of_time))
@@ -160,7 +160,7 @@ mod tests {
             let step = "{ each = { mcycles = 1e9, demand = 'int' } }";
             format!("application = [{{ name = 'a', threads = {threads}, steps = [{step}] }}]\n")
         };
-        // 100 rounds of the policy, 6,250 of the balancer, and 25,000 turns on each of the two PEs.
+        // 100 rounds of the policy, 6,250 of the balancer, and 25,000 slices on each of the two PEs.
         assert_eq!(events(&long(2)).round(), 6350.0);
         assert_eq!(events(&long(4)).round(), 56_350.0);
         assert!(events(&format!("os.tick = '1us'\nos.slice = '1us'\n{}", long(3))) > 1e8);

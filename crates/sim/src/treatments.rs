@@ -41,7 +41,7 @@ impl TreatmentSpec {
         let treatment = Treatment {
             pes: self.pes.as_ref().map(|pes| machine.usable(pes)).transpose()?,
             guard: self.guard,
-            waits: self.waits.mitigations(),
+            waits: self.waits.changes(),
             left_alone: self.left_alone.as_deref().map(Into::into),
             ..Treatment::default()
         };

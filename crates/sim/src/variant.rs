@@ -2,7 +2,7 @@
 
 use crate::program::Waiting;
 use corewise_core::policy::PolicySpec;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -52,8 +52,8 @@ pub enum WaitsSpec {
 
 impl WaitsSpec {
     /// Returns it as the engine's parameter.
-    pub fn mitigations(self) -> Mitigations {
-        Mitigations {
+    pub fn changes(self) -> WaitChanges {
+        WaitChanges {
             spin: matches!(self, WaitsSpec::Auto | WaitsSpec::Spin),
             turns: matches!(self, WaitsSpec::Auto | WaitsSpec::Turns),
         }

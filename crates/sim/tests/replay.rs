@@ -6,7 +6,7 @@ use corewise_core::policy::exec::Peer;
 use corewise_core::policy::{self, Needs, Policy, PolicySpec, Scene};
 use corewise_core::recording::{Header, Question, Recording, to_line};
 use corewise_core::report::Sources;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use corewise_core::world::{World, control_loop};
 use corewise_sim::fuzz;
 use corewise_sim::machine::Machine;
@@ -95,7 +95,7 @@ fn drive(world: &mut impl World<Error = Infallible>, engine: &mut Engine, log: &
 }
 
 /// Runs the random scenario of a seed by a policy, and replays its recording. Returns both logs.
-fn run_and_replay(seed: u64, name: &str, guard: bool, mitigations: Mitigations) -> [Vec<String>; 2] {
+fn run_and_replay(seed: u64, name: &str, guard: bool, waits: WaitChanges) -> [Vec<String>; 2] {
     let mut scenario = Scenario::parse(&fuzz::scenario(seed)).expect("a scenario");
     scenario.guard = guard.then(GuardSpec::default);
     let variant = Variant::policy(PolicySpec::from(&policy::DEFAULT));
@@ -103,7 +103,7 @@ fn run_and_replay(seed: u64, name: &str, guard: bool, mitigations: Mitigations) 
     let machine = Machine::new(scenario.machine.clone()).expect("a machine").model.topology;
     let config = EngineConfig {
         guard: guard.then_some(seed),
-        mitigations,
+        waits,
         fpu_threshold: 0.3,
         ..EngineConfig::with_interval(scenario.interval)
     };
@@ -129,7 +129,7 @@ proptest! {
         spin: bool,
     ) {
         for (index, name) in (0..).zip(policy::names()) {
-            let [run, replay] = run_and_replay(seed + index, name, guard, Mitigations { spin, turns: spin });
+            let [run, replay] = run_and_replay(seed + index, name, guard, WaitChanges { spin, turns: spin });
             prop_assert_eq!(run.len(), replay.len(), "{}", name);
             for (then, now) in run.iter().zip(&replay) {
                 prop_assert_eq!(then, now, "{}", name);

@@ -32,7 +32,7 @@ fn drawn(treatments: &str) -> (String, Vec<String>) {
     let scenario = scenario(treatments);
     let sim = scenario.simulation(&scenario.variants[0], 1).unwrap();
     let config = EngineConfig {
-        mitigations: scenario.variants[0].waits.mitigations(),
+        waits: scenario.variants[0].waits.changes(),
         ..EngineConfig::with_interval(scenario.interval)
     };
     let machine = scenario.believed(&Machine::new(scenario.machine.clone()).unwrap()).unwrap();

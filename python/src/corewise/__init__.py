@@ -18,7 +18,7 @@ def shared(use_command=True):
     """Lets the loaded libraries make teams of as many threads as PEs are free, until the end of the block.
 
     The size is chosen once, when the block begins, and set by the libraries' own functions. Yields what is done, as
-    words. With use_command the `corewise` command, where it is installed and may, also shortens waits while others
+    words. With use_command the `corewise` command, where it is installed and may, also makes waits short while others
     need PEs.
     """
     with contextlib.ExitStack() as block:

@@ -14,7 +14,7 @@ _TRIED_FOR_S = 0.3
 
 @contextlib.contextmanager
 def beside(pid):
-    """Lets the command shorten waits of a process while others need its PEs, until the end of the block. Yields
+    """Lets the command make waits of a process short while others need its PEs, until the end of the block. Yields
     whether it does."""
     path = shutil.which("corewise")
     running = _start(path, pid) if path else None

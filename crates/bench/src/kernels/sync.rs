@@ -25,8 +25,8 @@ pub(super) const FACTS: &[Facts] = &[
     Facts { kernel: Kernel::HandOver, bytes_read: 8, bytes_written: 8, operations: 0 },
 ];
 
-/// Turns or additions in a chunk.
-const TURNS: u64 = 128;
+/// Writes, hand-overs or additions in a chunk.
+const CHUNK: u64 = 128;
 
 /// Reads that a waiting thread makes before it looks at `stop`.
 const PATIENCE: u64 = 256;
@@ -48,11 +48,11 @@ struct Alternate {
 
 impl Loop for Alternate {
     fn chunk(&mut self, stop: &AtomicBool) -> f64 {
-        let mut left = TURNS;
+        let mut left = CHUNK;
         while left > 0 && !stop.load(Ordering::Relaxed) {
             left -= alternate(&self.lines.first.0, self.role as u64, left);
         }
-        (TURNS - left) as f64
+        (CHUNK - left) as f64
     }
 }
 
@@ -62,8 +62,8 @@ struct FetchAdd {
 
 impl Loop for FetchAdd {
     fn chunk(&mut self, _stop: &AtomicBool) -> f64 {
-        fetch_add(&self.lines.first.0, TURNS);
-        TURNS as f64
+        fetch_add(&self.lines.first.0, CHUNK);
+        CHUNK as f64
     }
 }
 
@@ -77,7 +77,7 @@ struct HandOver {
 impl Loop for HandOver {
     fn chunk(&mut self, stop: &AtomicBool) -> f64 {
         let SharedLines { first, second } = &*self.lines;
-        let mut left = TURNS;
+        let mut left = CHUNK;
         while left > 0 && !stop.load(Ordering::Relaxed) {
             // The first thread may write a number once the answer to the one before has come; the second once
             // it has come itself.
@@ -88,14 +88,14 @@ impl Loop for HandOver {
             self.next += taken;
             left -= taken;
         }
-        (TURNS - left) as f64
+        (CHUNK - left) as f64
     }
 }
 
-/// Writes `own` into `line` up to `turns` times, each time after something else was read there. Gives up when
+/// Writes `own` into `line` up to `times` times, each time after something else was read there. Gives up when
 /// [`PATIENCE`] reads in a row showed `own`. Returns the number of writes.
-fn alternate(line: &AtomicU64, own: u64, turns: u64) -> u64 {
-    let mut left = turns;
+fn alternate(line: &AtomicU64, own: u64, times: u64) -> u64 {
+    let mut left = times;
     // SAFETY: reads and writes only the eight bytes of `line`, an atomic variable.
     #[cfg(target_arch = "x86_64")]
     unsafe {
@@ -144,13 +144,13 @@ fn alternate(line: &AtomicU64, own: u64, turns: u64) -> u64 {
             options(nostack),
         );
     }
-    turns - left
+    times - left
 }
 
-/// Up to `turns` times: waits until `awaited` shows `expected`, then writes `next` into `written`, and counts
+/// Up to `times` times: waits until `awaited` shows `expected`, then writes `next` into `written`, and counts
 /// both on. Gives up when [`PATIENCE`] reads in a row showed something else. Returns the number of writes.
-fn hand_over(awaited: &AtomicU64, expected: u64, written: &AtomicU64, next: u64, turns: u64) -> u64 {
-    let mut left = turns;
+fn hand_over(awaited: &AtomicU64, expected: u64, written: &AtomicU64, next: u64, times: u64) -> u64 {
+    let mut left = times;
     // SAFETY: reads and writes only the eight bytes of each of two atomic variables.
     #[cfg(target_arch = "x86_64")]
     unsafe {
@@ -207,7 +207,7 @@ fn hand_over(awaited: &AtomicU64, expected: u64, written: &AtomicU64, next: u64,
             options(nostack),
         );
     }
-    turns - left
+    times - left
 }
 
 /// Adds 1 to `line` so many times.
@@ -307,9 +307,9 @@ mod tests {
     }
 
     #[test]
-    fn alternation_takes_turns() {
+    fn both_sides_of_an_alternation_write() {
         let ([first, second], lines) = run(Kernel::Alternate, 1);
-        assert_eq!(first, TURNS);
+        assert_eq!(first, CHUNK);
         // The variable began with the first's number, so the second wrote first.
         assert!(second == first || second == first + 1, "{first} and {second} writes");
         assert_eq!(lines.first.0.load(Ordering::Relaxed), u64::from(second > first));
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn hand_overs_match_on_both_sides() {
         let ([first, second], lines) = run(Kernel::HandOver, 1);
-        assert_eq!(first, TURNS);
+        assert_eq!(first, CHUNK);
         assert!(second == first || second + 1 == first, "{first} and {second} hand-overs");
         assert_eq!(lines.first.0.load(Ordering::Relaxed), first);
         assert_eq!(lines.second.0.load(Ordering::Relaxed), second);
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn no_addition_is_lost() {
         let ([first, second], lines) = run(Kernel::FetchAdd, 100);
-        assert_eq!(first, 100 * TURNS);
+        assert_eq!(first, 100 * CHUNK);
         assert_eq!(lines.first.0.load(Ordering::Relaxed), first + second);
     }
 

@@ -240,7 +240,7 @@ impl<'a> Solver<'a> {
             let alpha = rho / self.multiply();
             let before = rho;
             rho = self.advance(alpha);
-            self.turn(rho / before);
+            self.change_direction(rho / before);
         }
         self.residual();
         let (x, z) = (&self.x, &self.z);
@@ -298,7 +298,7 @@ impl<'a> Solver<'a> {
     }
 
     /// p = r + β·p.
-    fn turn(&mut self, beta: f64) {
+    fn change_direction(&mut self, beta: f64) {
         let r = &self.r;
         let parts = zip(self.team.split(&mut self.p, 1), self.team.shares(r.len()));
         self.team.each(parts, |(p, share)| {

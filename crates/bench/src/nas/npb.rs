@@ -186,8 +186,8 @@ fn parse(output: &str) -> Result<(Duration, bool), &'static str> {
             let seconds = seconds.trim_start_matches([' ', '=']).parse().ok();
             elapsed = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         }
-        if let Some(verdict) = line.strip_prefix("verification") {
-            match verdict.trim_start_matches([' ', '=']) {
+        if let Some(result) = line.strip_prefix("verification") {
+            match result.trim_start_matches([' ', '=']) {
                 "successful" => verified = Some(true),
                 "unsuccessful" | "failed" | "not performed" => verified = Some(false),
                 // "Verification being performed for class S" and its like.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_the_verdict_are_understood() {
+    fn both_forms_of_the_result_are_understood() {
         let check = |text: &str, expected| assert_eq!(parse(text), expected, "{text}");
         let second = Duration::from_secs(1);
         check(" Time in seconds = 1.00\n Verification    =               SUCCESSFUL\n", Ok((second, true)));

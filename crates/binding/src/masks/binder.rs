@@ -11,7 +11,7 @@ use crate::actuator::refusal;
 use crate::changes::Changes;
 use crate::ledger::{Bound, Entry, Ledger};
 use crate::mask::{self, is_seen_as};
-use crate::shared::slots::Slots;
+use crate::shared::places::Places;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::PeId;
 use corewise_core::plan::OutcomeKind;
@@ -40,7 +40,7 @@ pub struct Binder {
     /// Whether a user has restricted corewise.
     narrowed: bool,
     /// The PEs to each of which this corewise has bound a thread alone, announced to other runs.
-    claimed: Slots,
+    claimed: Places,
     /// When threads were last seen to be bound to each of them.
     bound_at: HashMap<i64, Instant>,
     /// The generation of each recorded thread, to distinguish it from later threads with the same ID.
@@ -73,7 +73,7 @@ impl Binder {
             all_pes: affinity::all_pes(),
             narrowed: own != cpuset,
             cpuset,
-            claimed: Slots::open("claimed-pes", PES_MAX)?,
+            claimed: Places::open("claimed-pes", PES_MAX)?,
             bound_at: HashMap::new(),
             generations: HashMap::new(),
         })
@@ -150,7 +150,7 @@ impl Binder {
 
     /// Returns the PEs to which other runs of this user have bound threads.
     pub fn taken(&self) -> CpuSet {
-        self.claimed.others().into_iter().map(|slot| PeId(slot as u32)).collect()
+        self.claimed.others().into_iter().map(|place| PeId(place as u32)).collect()
     }
 
     /// Announces the PEs to which threads are bound, or were a moment ago: the guard frees them for an epoch.
@@ -160,16 +160,16 @@ impl Binder {
         let now = Instant::now();
         let bound = self.ledger.all_bound().map(|bound| &bound.ours).chain(moved.values());
         for pes in bound.filter(|pes| pes.len() == 1) {
-            let slots = pes.iter().map(|pe| i64::from(pe.0));
-            self.bound_at.extend(slots.map(|slot| (slot, now)));
+            let places = pes.iter().map(|pe| i64::from(pe.0));
+            self.bound_at.extend(places.map(|place| (place, now)));
         }
         let claimed = &mut self.claimed;
-        self.bound_at.retain(|&slot, at| {
+        self.bound_at.retain(|&place, at| {
             let is_kept = at.elapsed() < CLAIMED_FOR;
             if is_kept {
-                claimed.take(slot);
+                claimed.take(place);
             } else {
-                claimed.leave(slot);
+                claimed.leave(place);
             }
             is_kept
         });

@@ -31,7 +31,7 @@ pub const WISHES: [&str; 2] = [VARIABLE, "OMP_WAIT_POLICY"];
 /// The value of [`VARIABLE`] that a command is started with where code cannot show the variable.
 pub const PLANTED: Option<u64> = if cfg!(target_arch = "x86_64") { None } else { Some(304_729) };
 
-/// The spin count, in turns, where the user has not decided.
+/// The spin count, in iterations, where the user has not decided.
 pub const UNDECIDED: u64 = match PLANTED {
     Some(planted) => planted,
     None => 300_000,

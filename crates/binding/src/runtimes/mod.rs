@@ -63,7 +63,7 @@ impl Runtimes {
     /// Creates the actuator, which does what these parameters permit, but nothing until it begins.
     pub fn new(config: &EngineConfig) -> Self {
         Self {
-            spin: config.mitigations.spin,
+            spin: config.waits.spin,
             changes: None,
             most: Memory::kept_max(),
             processes: BTreeMap::new(),

@@ -66,10 +66,10 @@ impl Runtime {
         }
     }
 
-    /// What is written so that threads spin for so many turns.
-    pub fn value(self, turns: u64) -> u64 {
+    /// What is written so that threads spin for so many iterations.
+    pub fn value(self, iterations: u64) -> u64 {
         match self {
-            Runtime::Libgomp => turns,
+            Runtime::Libgomp => iterations,
             Runtime::OpenMpi => openmpi::YIELD,
         }
     }
@@ -113,7 +113,7 @@ impl Process {
         let (mut answer, wanted) = (OutcomeKind::Done, self.wanted);
         self.copies.retain_mut(|Idling { variable, runtime }| {
             let written = match wanted {
-                Some(turns) => variable.write_recorded(runtime.value(turns), changes),
+                Some(iterations) => variable.write_recorded(runtime.value(iterations), changes),
                 None => variable.give_back(),
             };
             // A copy that could not be reached this time is tried again.

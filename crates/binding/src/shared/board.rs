@@ -2,12 +2,12 @@
 //!
 //! Problem: several runs must hold epochs at the same time and judge by all their results, though none of
 //! them leads ([`corewise_core::guard::waits`]). Approach: a file in the user's runtime directory has a
-//! record for each run, and the run that holds the [slot](Slots) of a record writes it. A slot is free as
+//! record for each run, and the run that holds the [place](Places) of a record writes it. A place is free as
 //! soon as its holder has ended, however it ended, and then its record does not count. A record carries a
 //! checksum, because it may be read while it is written; the reader then does without it this time. Limits:
-//! those of [`super::slots`]; runs beyond [`RUNS_MAX`] have no record, and are in no mean.
+//! those of [`super::places`]; runs beyond [`RUNS_MAX`] have no record, and are in no mean.
 
-use super::slots::Slots;
+use super::places::Places;
 use crate::runtime_directory;
 use corewise_core::board::{Board, Note};
 use corewise_core::time::Time;
@@ -30,7 +30,7 @@ const NAME: &str = "waits";
 /// See the module.
 #[derive(Debug)]
 pub struct SharedBoard {
-    slots: Slots,
+    places: Places,
     file: File,
     /// What this run has written last.
     written: Option<Note>,
@@ -44,7 +44,7 @@ impl SharedBoard {
 
     /// Takes the board in a file.
     pub fn of(file: File) -> io::Result<SharedBoard> {
-        Ok(SharedBoard { slots: Slots::of(file.try_clone()?, RUNS_MAX), file, written: None })
+        Ok(SharedBoard { places: Places::of(file.try_clone()?, RUNS_MAX), file, written: None })
     }
 
     /// Returns a second handle of this run, for the reader. It does not read what the first one
@@ -55,8 +55,8 @@ impl SharedBoard {
 
     /// Returns the clock and what the other runs have written.
     pub fn read(&self) -> Board {
-        let others = self.slots.others().into_iter();
-        let notes = others.filter_map(|slot| Some((slot as u32, self.record(slot)?))).collect();
+        let others = self.places.others().into_iter();
+        let notes = others.filter_map(|place| Some((place as u32, self.record(place)?))).collect();
         Board { clock: now(), notes }
     }
 
@@ -65,21 +65,21 @@ impl SharedBoard {
         if self.written.as_ref() == Some(note) {
             return;
         }
-        if self.slots.own().is_empty() {
-            self.slots.take_any(0..RUNS_MAX);
+        if self.places.own().is_empty() {
+            self.places.take_any(0..RUNS_MAX);
         }
         // A run that cannot write takes no part; the next look tries again.
-        if let Some(&slot) = self.slots.own().first()
+        if let Some(&place) = self.places.own().first()
             && let Some(record) = encode(note)
-            && self.file.write_all_at(&record, slot as u64 * RECORD as u64).is_ok()
+            && self.file.write_all_at(&record, place as u64 * RECORD as u64).is_ok()
         {
             self.written = Some(note.clone());
         }
     }
 
-    fn record(&self, slot: i64) -> Option<Note> {
+    fn record(&self, place: i64) -> Option<Note> {
         let mut record = [0; RECORD];
-        self.file.read_exact_at(&mut record, slot as u64 * RECORD as u64).ok()?;
+        self.file.read_exact_at(&mut record, place as u64 * RECORD as u64).ok()?;
         decode(&record)
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! Problem: gangs on different PEs do not disturb each other and are to take no turns, but each corewise
 //! knows the PEs of its own gangs only. Approach: a gang's place, which all corewise of a user see
-//! ([`super::slots`]), has the number of its process, whose PEs every process may read. Gangs that share a
+//! ([`super::places`]), has the number of its process, whose PEs every process may read. Gangs that share a
 //! PE, or that share PEs with a third one, are in one circle. The PEs are read once a second, by all in the
 //! same second, so that all see the same circles. Limits: whose process is not to be seen (in another pid
 //! namespace) is taken to use all PEs.
 
-use super::slots::Slots;
+use super::places::Places;
 use crate::group::GROUPS_MAX;
 use corewise_core::cpuset::CpuSet;
 use corewise_sys::affinity;
@@ -27,14 +27,14 @@ const PID_BITS: u32 = 22;
 const PLACES: i64 = (GROUPS_MAX as i64) << PID_BITS;
 
 /// Opens the places of all gangs of this user.
-pub fn places() -> io::Result<Slots> {
-    Slots::open("turns", PLACES)
+pub fn places() -> io::Result<Places> {
+    Places::open("turns", PLACES)
 }
 
 /// Opens the places whose locks are in a file of a test's own.
 #[cfg(test)]
-pub fn places_in(file: std::fs::File) -> Slots {
-    Slots::of(file, PLACES)
+pub fn places_in(file: std::fs::File) -> Places {
+    Places::of(file, PLACES)
 }
 
 /// Returns the clock by which gangs take turns, the same for all processes of the machine.
@@ -61,7 +61,7 @@ fn process(place: i64) -> u32 {
 /// directory nothing is shared, and there are none.
 #[derive(Debug)]
 pub struct GangsBeside {
-    places: Slots,
+    places: Places,
     gangs: Gangs,
 }
 
@@ -72,7 +72,7 @@ impl GangsBeside {
     }
 
     /// With places of which none is taken here, so that those of this run are read like all others.
-    pub(crate) fn of(places: Slots) -> GangsBeside {
+    pub(crate) fn of(places: Places) -> GangsBeside {
         GangsBeside { places, gangs: Gangs::default() }
     }
 

@@ -2,4 +2,4 @@
 
 pub mod board;
 pub mod gangs;
-pub mod slots;
+pub mod places;

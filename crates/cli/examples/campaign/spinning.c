@@ -1,4 +1,4 @@
-/* Two threads that hand work to each other and wait for it in code of their own, turning around a flag. A
+/* Two threads that hand work to each other and wait for it in code of their own, checking a flag in a loop. A
  * byte on standard input is an order to the process: `f` forks a child, `d` a daemon (in a session of its
  * own, whose parent ends at once), which wait for its end too. */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@ static void *hand_on(void *second)
 	for (long wave = 1;; wave++) {
 		while (reached[!me].wave < (me ? wave : wave - 1))
 			;
-		for (volatile long turn = 0; turn < 2000; turn++)
+		for (volatile long i = 0; i < 2000; i++)
 			;
 		__sync_synchronize();
 		reached[me].wave = wave;

@@ -10,7 +10,7 @@ use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::observe::Input;
 use corewise_core::own_cost;
 use corewise_core::policy::{ByRule, Claims, SPREAD};
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use corewise_counters::descriptors::DescriptorLimit;
 use corewise_daemon::treatments::{Shared, Treatments};
 use corewise_daemon::{Clients, Daemon as Served, MetricsTo, log as daemon_log, place};
@@ -103,7 +103,7 @@ impl Daemon {
             claims: if actuators::may_change_weights() { Claims::Weights } else { Claims::Masks },
             guard: (!self.dry_run && is_any_guarded).then(|| u64::from(std::process::id())),
             // What the rules permit is part of how each process is treated.
-            mitigations: if self.dry_run { Mitigations::NONE } else { Mitigations::ALL },
+            waits: if self.dry_run { WaitChanges::NONE } else { WaitChanges::ALL },
             own_cost: Some(self.own_cost / 100.0),
             interval: wanted.interval.unwrap_or(config.interval),
             ..config

@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// List the policies, or explain one.
 ///
 /// An explanation tells the policy's rule, its parameters, and what it needs of the machine. A policy is
-/// chosen with `--policy NAME`, or with parameters as in `--policy pa:hp_threshold=3,turn=500ms`.
+/// chosen with `--policy NAME`, or with parameters as in `--policy pa:hp_threshold=3,stay=500ms`.
 #[derive(Debug, clap::Args)]
 pub struct Policies {
     /// The policy to explain; all are listed without one

@@ -64,7 +64,7 @@ struct Line<'a> {
     from_s: f64,
     tid: u32,
     name: &'a str,
-    /// The counted point and its witness.
+    /// The counted point and its companion.
     points: &'a [String],
     /// When the baseline of the speed began.
     since_s: f64,

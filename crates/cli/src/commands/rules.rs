@@ -3,12 +3,12 @@
 use crate::options::RulesPlace;
 use crate::outputs::JsonOutput;
 use anyhow::{Result, bail};
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use corewise_daemon::client::{Connection, candidates};
 use corewise_render::table::Table;
 use corewise_render::terminal::{Name, print};
 use corewise_rulebook as rulebook;
-use corewise_rules::{Fact, Facts, PeChoice, Rules as All, Settings, Verdict, policy_word};
+use corewise_rules::{Fact, Facts, Matched, PeChoice, Rules as All, Settings, policy_word};
 use corewise_sys::proc::Proc;
 use serde::Serialize;
 use serde_json::json;
@@ -109,7 +109,7 @@ struct Judged<'a> {
 
 impl<'a> Why<'a> {
     fn new(pid: u32, facts: &'a Facts, rules: &'a All) -> Why<'a> {
-        let Verdict { rule, watched, settings } = rules.matching(facts);
+        let Matched { rule, watched, settings } = rules.matching(facts);
         let judged = rules.rules.iter().map(|rule| Judged {
             name: &rule.name,
             place: rule.place.to_string(),
@@ -149,7 +149,7 @@ impl<'a> Why<'a> {
                 None => "all".to_owned(),
             };
             table.row(["PEs", &pes]);
-            table.row(["waits", self.settings.waits.map_or("as the daemon's", Mitigations::word)]);
+            table.row(["waits", self.settings.waits.map_or("as the daemon's", WaitChanges::word)]);
             let policy = self.settings.policy.as_ref().map_or("the daemon's".to_owned(), policy_word);
             table.row(["policy", &policy]);
             table.row(["guard", if self.settings.guard.unwrap_or(true) { "on" } else { "off" }]);

@@ -12,14 +12,14 @@ use corewise_binding::actuators;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy::Claims;
 use corewise_core::report::headline_of_unwatched;
-use corewise_core::waits::Mitigations;
+use corewise_core::waits::WaitChanges;
 use corewise_daemon::client;
 use corewise_discovery::Extent;
 use corewise_live::policy_command::PolicyCommand;
 use corewise_render::report::closing;
 use corewise_render::terminal;
 use corewise_rulebook as rulebook;
-use corewise_rules::{Fact, Verdict};
+use corewise_rules::{Fact, Matched};
 use corewise_sys::launch::{Launch, LaunchError, Output};
 use corewise_sys::{environment, proc};
 use std::cell::Cell;
@@ -80,9 +80,9 @@ pub struct Run {
     ///
     /// off: nothing; spin: limit how long idle threads of OpenMP programs (GNU's libgomp) spin; turns: let
     /// programs that spin in other ways take turns; auto: both
-    #[arg(long, value_name = Mitigations::WORDS, default_value = "auto")]
-    #[arg(value_parser = values::word_by(Mitigations::WORDS, Mitigations::from_word))]
-    waits: Mitigations,
+    #[arg(long, value_name = WaitChanges::WORDS, default_value = "auto")]
+    #[arg(value_parser = values::word_by(WaitChanges::WORDS, WaitChanges::from_word))]
+    waits: WaitChanges,
     /// Start the command with thread teams of its fair share of the PEs (OMP_NUM_THREADS)
     ///
     /// A CPU quota and programs that run at that moment make it smaller; the command keeps that size, and all
@@ -151,7 +151,7 @@ impl Run {
         // Any seed will do: nobody tries to exploit the order of the epochs.
         let guard = (self.guard == OnOff::On && !self.dry_run).then(|| u64::from(std::process::id()));
         let claims = self.claims(policy, notes)?;
-        Ok(EngineConfig { claims, mitigations: self.waits, guard, ..self.policy.config() })
+        Ok(EngineConfig { claims, waits: self.waits, guard, ..self.policy.config() })
     }
 
     /// Returns the files that are written.
@@ -179,7 +179,7 @@ impl Run {
             targets,
             applications: Extent::Program,
             duration: None,
-            waits: Mitigations { spin: true, turns: true },
+            waits: WaitChanges { spin: true, turns: true },
             adapt_team: false,
             rules: _,
             guard: OnOff::On,
@@ -214,7 +214,7 @@ impl Run {
             // To look for the user's name may take a network's time.
             Ok(rules) if rules.rules.iter().any(|rule| rule.settings.adapt_team) => {
                 let facts = rulebook::facts::of_command(&self.command, rules.ask_for(Fact::BuildId));
-                let Verdict { rule, settings, .. } = rules.matching(&facts);
+                let Matched { rule, settings, .. } = rules.matching(&facts);
                 self.adapt_team = settings.adapt_team;
                 if let (Some(rule), true) = (rule, self.adapt_team) {
                     notes.push(format!("its teams are adapted by the rule `{}`", rule.name));

@@ -271,8 +271,8 @@ fn rules(text: &str) -> Result<()> {
     let file = SourceFile { path: "rules.toml".into(), content: Ok(text.as_bytes().to_vec()) };
     let rules = Rules::read(&[file])?;
     let facts = Facts { name: Some("x.py".to_owned()), cgroup: Some("/a/b".to_owned()), ..Facts::default() };
-    let verdict = rules.matching(&facts);
-    drop(verdict.settings.pes.map(|pes| pes.on(&topology())));
+    let matched = rules.matching(&facts);
+    drop(matched.settings.pes.map(|pes| pes.on(&topology())));
     Ok(())
 }
 

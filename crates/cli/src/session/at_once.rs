@@ -38,9 +38,9 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
     let mut signals = Signals::open().context("cannot take over the signals")?;
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a child subreaper")?;
     request.act &= !nested(&mut notes);
-    let mitigations = &mut request.config.mitigations;
-    mitigations.spin &= request.act && request.machine.is_of_one_kind() && !user_decides_waits(&mut notes);
-    mitigations.turns &= request.act;
+    let waits = &mut request.config.waits;
+    waits.spin &= request.act && request.machine.is_of_one_kind() && !user_decides_waits(&mut notes);
+    waits.turns &= request.act;
     let variables = request.variables(&mut notes);
     let waiting = launch::prepare(&request.command, &mut signals, request.output, &variables)?;
     signals.let_go_of_descriptors(false);

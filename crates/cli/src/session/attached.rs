@@ -72,8 +72,8 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
     recover(&mut notes);
     let signals = Signals::open().context("cannot take over the signals")?;
     let guardian = if request.act && !nested(&mut notes) { guard(IfHung::LetBe, &mut notes) } else { None };
-    request.config.mitigations.spin &= guardian.is_some();
-    request.config.mitigations.turns &= guardian.is_some();
+    request.config.waits.spin &= guardian.is_some();
+    request.config.waits.turns &= guardian.is_some();
     // Check again, with the helpers that corewise has now.
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
     let targets = look_at(targets, &own)?;

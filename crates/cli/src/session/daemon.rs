@@ -43,8 +43,8 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     if request.act && guardian.is_none() {
         bail!("a daemon that can change nothing is of no use: `--dry-run` only watches");
     }
-    request.config.mitigations.spin &= guardian.is_some();
-    request.config.mitigations.turns &= guardian.is_some();
+    request.config.waits.spin &= guardian.is_some();
+    request.config.waits.turns &= guardian.is_some();
     let changes = guardian.as_ref().map(Guardian::changes);
     let own: Vec<u32> = own_processes(&request, &signals, guardian.as_ref()).collect();
     let targets = signals.may_end_during(|| look_to_watch(named, &own, &mut notes))?;

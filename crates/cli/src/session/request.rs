@@ -58,7 +58,7 @@ impl SessionRequest {
 
     /// Returns the variables that the command gets.
     pub fn variables(&self, notes: &mut Vec<String>) -> Vec<(&'static str, String)> {
-        let planted = libgomp::PLANTED.filter(|_| self.config.mitigations.spin);
+        let planted = libgomp::PLANTED.filter(|_| self.config.waits.spin);
         let spin_count = planted.map(|value| (libgomp::VARIABLE, value.to_string()));
         notes.extend(spin_count.iter().map(|(name, value)| {
             format!(

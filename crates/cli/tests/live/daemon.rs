@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// One of its working threads is bound to PE 0 while there are several; one that works alone is moved there.
-pub const POLICY: &str = "rr:turn=1h";
+pub const POLICY: &str = "rr:stay=1h";
 
 /// A daemon of one program, which PE 0 is the fast one for.
 pub struct Daemon {
@@ -265,11 +265,11 @@ fn a_rule_says_by_which_policy_a_program_is_placed_and_whether_that_is_tried() {
     let own_cost = |status: &Value| status["own_cpu"].as_f64().is_some();
     let status = wait_for(|| Some(answer(&daemon.socket(), &[])).filter(own_cost));
     assert_eq!((&status["bound"], masks_of(program.pid())), (&0.into(), before.clone()), "{status}");
-    let other = rule("policy = \"rr:turn=1h\"\nguard = \"off\"");
+    let other = rule("policy = \"rr:stay=1h\"\nguard = \"off\"");
     assert!(daemon.reload(&other).status.success());
     wait_for(|| (bound(program.pid()) > 0).then_some(()));
     let threads = answer(&daemon.socket(), &[&program.pid().to_string()]);
-    let by_rule = |thread: &Value| thread["reason"].as_str().is_some_and(|why| why.contains("its turn of"));
+    let by_rule = |thread: &Value| thread["reason"].as_str().is_some_and(|why| why.contains("its stay of"));
     assert!(threads["threads"].as_array().unwrap().iter().any(by_rule), "{threads}");
     assert_eq!(answer(&daemon.socket(), &[])["findings"], serde_json::json!([]), "nothing is tried");
     assert!(daemon.reload(&rule("")).status.success());

@@ -301,7 +301,7 @@ fn a_chain_of_short_lived_processes_does_not_outrun_what_gives_masks_back() {
         end() { rmdir \"$XDG_RUNTIME_DIR/chain\" 2>/dev/null; exec sleep 60; }; \
         n=0; hop() { n=$((n+1)); [ $n -lt 900 ] || end; hop & }; hop";
     for discovery in ["bpf", "poll"] {
-        for turn in 0..3 {
+        for round in 0..3 {
             let options = ["--interval", "50ms", "--discovery", discovery];
             let mut run = Faulty::start_with(chain, &[], &options, &["60", "fp", "shell"]);
             run.wait_bound(2);
@@ -309,12 +309,12 @@ fn a_chain_of_short_lived_processes_does_not_outrun_what_gives_masks_back() {
             run.stop_corewise();
             run.let_fork();
             wait_for(|| run.directory.path().join("runtime/chain").exists().then_some(()));
-            std::thread::sleep(Duration::from_millis(20 * turn));
+            std::thread::sleep(Duration::from_millis(20 * round));
             let left = run.killed(kill_9);
-            assert_eq!(left, 0, "{discovery}, turn {turn}");
+            assert_eq!(left, 0, "{discovery}, round {round}");
             // The chains go on, and at their ends a sleeper holds what they have handed down.
             wait_for(|| run.processes().iter().any(|pid| is_named(*pid, "sleep")).then_some(()));
-            assert_eq!(run.narrow(), 0, "{discovery}, turn {turn}");
+            assert_eq!(run.narrow(), 0, "{discovery}, round {round}");
         }
     }
 }
@@ -422,14 +422,14 @@ fn a_program_does_not_notice_that_corewise_cannot_go_on_watching() {
 fn whenever_corewise_is_killed_no_thread_keeps_a_mask_of_its() {
     needs!(TwoPes);
     let mut were_bound = 0;
-    for turn in 0..20 {
+    for round in 0..20 {
         let mut run = Faulty::start(&[], &["--interval", "10ms"], &["60", "2*forker", "churn", "spawner"]);
         run.wait_bound(1);
         run.let_fork();
-        std::thread::sleep(Duration::from_millis(turn * 37 % 150));
+        std::thread::sleep(Duration::from_millis(round * 37 % 150));
         were_bound += usize::from(run.narrow() > 0);
         let left = run.killed(kill_9);
-        assert_eq!(left, 0, "in turn {turn}");
+        assert_eq!(left, 0, "in round {round}");
     }
     assert!(were_bound >= 10, "only {were_bound} of 20 runs had bound threads when they were killed");
 }

@@ -108,7 +108,7 @@ fn a_run_that_hangs_gives_back_keeps_the_status_of_its_command_and_changes_nothi
     let directory = tempfile::tempdir().unwrap();
     let report = directory.path().join("report.json");
     let mut run = corewise();
-    run.args(["run", "-q", "--interval", "100ms", "--policy", "rr:turn=1h", "--fast", "0", "--guard", "off"]);
+    run.args(["run", "-q", "--interval", "100ms", "--policy", "rr:stay=1h", "--fast", "0", "--guard", "off"]);
     run.arg("--report").arg(&report).args(["--", "sh", "-c", "echo $$; \"$0\" 600 2*int; exit 7"]);
     let mut run = Running(run.arg(burn()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let mut output = BufReader::new(run.0.stdout.take().unwrap());

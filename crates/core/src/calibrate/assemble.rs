@@ -7,7 +7,7 @@ use crate::ids::PeId;
 use crate::kernels::{Focus, Kernel, Nas, ProblemClass};
 use crate::profile::{
     Circumstances, ContentionCurve, Delta, Load, MachineProfile, Measurement, MemoryPoint, Missing,
-    NasResult, PairLatency, PairResult, PeSpeed, Resource, Subject, Verdict, Workload,
+    NasResult, PairLatency, PairResult, PeSpeed, Preference, Resource, Subject, Workload,
 };
 use crate::stats::{self, Interval, VALUES_MIN};
 use std::collections::BTreeMap;
@@ -142,8 +142,8 @@ impl Reader<'_> {
                 let contrast = self.mean_rate(close_arm).minus(self.mean_rate(distant_arm));
                 let Some(delta) = self.estimate(&contrast, delta) else { continue };
                 if !profile.deltas.iter().any(is_known) {
-                    let verdict = Verdict::of(&delta);
-                    profile.deltas.push(Delta { close, distant, subject, delta, verdict });
+                    let preference = Preference::of(&delta);
+                    profile.deltas.push(Delta { close, distant, subject, delta, preference });
                 }
             }
         }

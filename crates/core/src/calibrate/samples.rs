@@ -7,7 +7,7 @@
 //! not visible are left to the trimmed mean.
 //!
 //! Each visit gives one value of a contrast, and these are averaged ([`stats::trimmed_mean`]). The speed of a
-//! PE is different: it is total work over total time, since a PE that is shared in turns has fast and slow
+//! PE is different: it is total work over total time, since a PE that several threads share has fast and slow
 //! repetitions and no typical one. Its interval comes from linearising the logarithm of that ratio (W. G.
 //! Cochran, "Sampling Techniques", 1977, §6.3).
 //!

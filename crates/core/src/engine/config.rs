@@ -3,7 +3,7 @@
 use crate::classify::FPU_THRESHOLD;
 use crate::policy::Claims;
 use crate::time::nanoseconds;
-use crate::waits::Mitigations;
+use crate::waits::WaitChanges;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct EngineConfig {
     pub claims: Claims,
     /// What the engine may change about how threads wait.
     #[serde(alias = "mitigations")]
-    pub mitigations: Mitigations,
+    pub waits: WaitChanges,
     /// The random seed of the [guard](crate::guard), which measures what the placement gains; `None` runs
     /// without a guard, also of waits.
     pub guard: Option<u64>,
@@ -44,7 +44,7 @@ impl EngineConfig {
             fpu_threshold: FPU_THRESHOLD,
             min_residence: 3 * interval,
             claims: Claims::default(),
-            mitigations: Mitigations::default(),
+            waits: WaitChanges::default(),
             guard: None,
             own_cost: None,
         }
@@ -53,17 +53,33 @@ impl EngineConfig {
     /// Returns the same parameters for an engine that only places threads: it changes no waits,
     /// and nothing guards its placement.
     pub fn for_placement_alone(self) -> Self {
-        Self { mitigations: Mitigations::default(), guard: None, ..self }
+        Self { waits: WaitChanges::default(), guard: None, ..self }
     }
 
     /// Returns whether any decision depends on how long threads wait for a PE.
     pub fn changes_waits(&self) -> bool {
-        self.mitigations.any()
+        self.waits.any()
     }
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
         Self::with_interval(Duration::from_secs(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_of_the_version_before_name_the_changes_of_waits_otherwise() {
+        let config = EngineConfig { waits: WaitChanges::ALL, ..EngineConfig::default() };
+        let written = serde_json::to_string(&config).unwrap();
+        let before = written.replace("\"waits\"", "\"mitigations\"");
+        assert_ne!(before, written);
+        for text in [before, written] {
+            assert_eq!(serde_json::from_str::<EngineConfig>(&text).unwrap(), config);
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::observe::{Treatment, Treatments};
-use crate::waits::Mitigations;
+use crate::waits::WaitChanges;
 use std::sync::Arc;
 
 /// The treatments in force.
@@ -38,8 +38,8 @@ impl InForce {
     }
 
     /// Returns what may be changed about the waits of a process.
-    pub fn waits(&self, pid: u32) -> Mitigations {
-        self.of(pid).map_or(Mitigations::ALL, |treatment| treatment.waits)
+    pub fn waits(&self, pid: u32) -> WaitChanges {
+        self.of(pid).map_or(WaitChanges::ALL, |treatment| treatment.waits)
     }
 
     /// Returns whether the guard measures what the placement of a process gains.

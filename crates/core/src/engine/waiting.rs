@@ -9,7 +9,7 @@ use crate::ids::ThreadId;
 use crate::observe::{CounterReading, ProcessReading, Program, ThreadReading};
 use crate::plan::{Outcome, Placement};
 use crate::time::Time;
-use crate::waits::{Mitigations, State, Waits};
+use crate::waits::{State, WaitChanges, Waits};
 use std::time::Duration;
 
 /// The states of the processes, and the threads that they spread.
@@ -20,7 +20,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// No process waits yet; so much may be changed.
-    pub fn new(may: Mitigations) -> Waiting {
+    pub fn new(may: WaitChanges) -> Waiting {
         Waiting { waits: Waits::new(may), gangs: Gangs::default() }
     }
 

@@ -21,7 +21,7 @@
 //! - A set that its share of the L2 holds needs nothing of the L3. What misses only because the L2 is shared
 //!   finds its data in the L3, if there is one.
 //!
-//! *Cost.* A solution takes several powers for each thread, and threads that take turns on a few PEs come
+//! *Cost.* A solution takes several powers for each thread, and threads that share a few PEs come
 //! back to the same few states. What was solved is kept, up to `STATES_MAX` states of `DEMANDS_MAX`
 //! demands; when there are more, all are forgotten. Solutions do not depend on what was solved before.
 //!

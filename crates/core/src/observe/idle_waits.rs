@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum IdleWait {
     /// In a way that cannot be changed, as far as is known.
     Fixed,
-    /// They spin for a number of turns that can be changed from outside (GNU's OpenMP).
+    /// They spin for a number of iterations that can be changed from outside (GNU's OpenMP).
     Adaptable,
     /// They poll, and can be made to yield their PE meanwhile from outside (Open MPI). They never block.
     MayYield,

@@ -7,7 +7,7 @@
 //! and the [engine](crate::engine) alone draws the conclusions, with ordinary actions and their reasons.
 
 use crate::cpuset::CpuSet;
-use crate::mitigations::Mitigations;
+use crate::wait_changes::WaitChanges;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Treatment {
     /// Whether the [guard](crate::guard) measures what their placement gains, if there is one.
     pub guard: bool,
     /// What may be changed about how its threads wait, as far as the run may change that.
-    pub waits: Mitigations,
+    pub waits: WaitChanges,
     /// Why its threads are not placed; `None`: they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_alone: Option<Arc<str>>,
@@ -39,7 +39,7 @@ pub struct Treatment {
 
 impl Default for Treatment {
     fn default() -> Treatment {
-        let waits = Mitigations::ALL;
+        let waits = WaitChanges::ALL;
         Treatment { pes: None, policy: None, order: 0, guard: true, waits, left_alone: None }
     }
 }
@@ -47,7 +47,7 @@ impl Default for Treatment {
 impl Treatment {
     /// Returns the treatment of a process of which nothing is changed.
     pub fn untouched(why: impl Into<Arc<str>>) -> Treatment {
-        Treatment { waits: Mitigations::NONE, left_alone: Some(why.into()), ..Treatment::default() }
+        Treatment { waits: WaitChanges::NONE, left_alone: Some(why.into()), ..Treatment::default() }
     }
 
     /// Returns it; `None` if it says the same as nothing.

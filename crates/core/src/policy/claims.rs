@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn policies_for_fast_and_slow_pes_make_claims_also_with_parameters() {
         let made_by =
-            ["pa", "pa:turn=2s", "mintlp", "rr", "busyfcs", "spread", "exec:pa"].map(Claims::are_made_by);
+            ["pa", "pa:stay=2s", "mintlp", "rr", "busyfcs", "spread", "exec:pa"].map(Claims::are_made_by);
         assert_eq!(made_by, [true, true, true, true, false, false, false]);
     }
 }

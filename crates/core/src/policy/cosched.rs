@@ -10,7 +10,7 @@
 //!   misses, floating-point work, branches). A thread that was passed over `skips_max` times is taken in any
 //!   case, and one without counters yet goes first.
 //! - Grouping: a two-bit saturating counter per thread goes up after a high-cache quantum and down after any
-//!   other. At 3 the thread is fixed on the PE designated for such threads, where they take turns instead of
+//!   other. At 3 the thread is fixed on the PE designated for such threads, where they alternate instead of
 //!   running beside each other; when it falls to a weak state the thread is released. At most
 //!   `fixed_share_max` of the runnable threads are fixed, "to prevent an imbalance".
 //!
@@ -23,7 +23,7 @@
 //!
 //! The paper's selection takes threads out of order within their own queue and moves none, and "they always
 //! receive the same amount of time" (§5). Dealing moves threads, and a thread that leaves a queue early
-//! leaves its turn to others. So threads are redealt only if threads on sibling PEs then differ by `gain_min`
+//! leaves its PE to others. So threads are redealt only if threads on sibling PEs then differ by `gain_min`
 //! more on average, or if PEs are used more evenly; otherwise only new threads are dealt.
 //!
 //! Where the world asks at each dispatch, the selection is the paper's ([`at_dispatch`]), and `deals = 0`

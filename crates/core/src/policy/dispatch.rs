@@ -11,7 +11,7 @@
 use super::cosched;
 use crate::ids::{PeId, ThreadId};
 
-/// What happened in each cycle of a thread's last turn on a PE.
+/// What happened in each cycle of a thread's last slice on a PE.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EventsPerCycle {
     /// L2 misses.
@@ -27,7 +27,7 @@ pub struct EventsPerCycle {
 pub struct Candidate {
     /// The thread.
     pub thread: ThreadId,
-    /// Its last turn; `None` before the first one has ended.
+    /// Its last slice; `None` before the first one has ended.
     pub last: Option<EventsPerCycle>,
 }
 

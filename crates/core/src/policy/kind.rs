@@ -178,6 +178,15 @@ impl<'a> Parameters<'a> {
         Self::new("", &BTreeMap::new(), None)
     }
 
+    /// Lets a parameter also be given by the name that it had before.
+    pub fn rename(&mut self, before: &str, now: &'static str) {
+        if !self.left.contains_key(now)
+            && let Some(value) = self.left.remove(before)
+        {
+            self.left.insert(now.to_owned(), value);
+        }
+    }
+
     /// Takes a number within a range.
     pub fn number(
         &mut self,

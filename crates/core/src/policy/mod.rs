@@ -24,7 +24,7 @@ mod rr;
 mod spec;
 mod spread;
 mod static_ipc;
-mod turns;
+mod stays;
 
 pub use crate::observe::EventKind;
 pub use by_rule::ByRule;
@@ -74,7 +74,7 @@ impl Claims {
     }
 }
 
-/// Builds the policy of a specification such as `pa:turn=500ms`, unless it needs a command of its own.
+/// Builds the policy of a specification such as `pa:stay=500ms`, unless it needs a command of its own.
 pub fn build(spec: &str) -> Result<Box<dyn Policy>, PolicyError> {
     spec.parse::<PolicySpec>()?.build(None)
 }

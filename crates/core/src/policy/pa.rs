@@ -11,7 +11,7 @@
 //!   ([`crate::observe::Hints::master`]): PA "tries to ensure that the master thread runs on a fast core
 //!   whenever it is active, but without permanently binding the thread to that core" (§2.2.2). After SP.
 //! - MP, mildly parallel: of an application with few runnable threads, including single-threaded ones. They
-//!   take turns on the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP
+//!   stay in turn on the fast PEs that SP threads leave ("the remaining fast cores will be shared among MP
 //!   threads in a round-robin fashion").
 //! - HP, highly parallel: of an application whose number of runnable threads exceeds `hp_threshold`. They run
 //!   on slow PEs, unless a fast one is left over.
@@ -26,7 +26,7 @@
 //! periodically, instead of reacting to those transitions immediately"). A promoted thread takes a fast PE
 //! within its last-level cache if one is available (§3.4).
 //!
-//! Parameters: `hp_threshold`, `amp_boost_ticks` and `turn`.
+//! Parameters: `hp_threshold`, `amp_boost_ticks` and `stay`.
 //!
 //! Limits: a boost ends with a step; the paper counts it in ticks of 10 ms. The paper does not rank the
 //! master among the classes. Those of [`super::amp`] and [`super::phases`].
@@ -36,7 +36,7 @@ use super::interface::{Policy, Scene, Subject};
 use super::kind::{Parameters, PolicyKind};
 use super::needs::{Needs, Reading};
 use super::phases::Phases;
-use super::turns::{Turns, turn};
+use super::stays::{Stays, stay};
 use crate::ids::AppId;
 use crate::observe::EventKind;
 use crate::plan::Placement;
@@ -52,7 +52,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub const KIND: PolicyKind = PolicyKind {
     name: "pa",
     machine: "fast and slow PEs",
-    rule: "first to threads in a new sequential phase, then in turns to those of mildly parallel \
+    rule: "first to threads in a new sequential phase, then in turn to those of mildly parallel \
         applications",
     why: "while one thread works and the others wait for it, the whole program is as fast as this thread: it \
         should be on a fast PE",
@@ -66,8 +66,8 @@ pub const KIND: PolicyKind = PolicyKind {
 struct Pa {
     hp_threshold: Option<u32>,
     amp_boost_ticks: u32,
-    turn: Duration,
-    turns: Turns,
+    stay: Duration,
+    stays: Stays,
     phases: Phases,
     boosts: BTreeMap<AppId, Boost>,
     /// An application with more runnable threads than this is highly parallel; as of the last step.
@@ -109,9 +109,9 @@ impl Pa {
                 "ticks of 10 ms",
                 "for how long the thread of a new sequential phase comes first (PA §2.1)",
             ),
-            turn: turn(parameters),
+            stay: stay(parameters),
             threshold: 0,
-            turns: Turns::default(),
+            stays: Stays::default(),
             phases: Phases::default(),
             boosts: BTreeMap::new(),
         }
@@ -186,9 +186,9 @@ impl Policy for Pa {
             Candidate { rank, has_claim: false, subject, reason: Why::Spins }
         };
         let mut ranked: Vec<_> = others.chain(amp.spinning_on_fast(scene).into_iter().map(spins)).collect();
-        let turns = self.turns.ranks(scene, &amp, self.turn, &sharing);
-        ranked.extend(turns.zip(sharing).map(|(turn, subject)| {
-            let rank = (Class::Mp, Some(turn));
+        let stays = self.stays.ranks(scene, &amp, self.stay, &sharing);
+        ranked.extend(stays.zip(sharing).map(|(stay, subject)| {
+            let rank = (Class::Mp, Some(stay));
             Candidate { rank, has_claim: true, subject, reason: why(Class::Mp, subject) }
         }));
         amp.place(scene, ranked, Rest::After)

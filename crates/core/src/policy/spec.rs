@@ -1,11 +1,11 @@
-//! Policy specifications: a name and parameters, such as `pa:hp_threshold=3,turn=500ms`.
+//! Policy specifications: a name and parameters, such as `pa:hp_threshold=3,stay=500ms`.
 //!
 //! Problem: policies and their parameters appear on command lines, in scenarios and in experiments, and are
 //! explained in help texts, errors and documents. Separate lists of them would go out of date. Approach: the
 //! [registry](super::KINDS) holds one [`PolicyKind`] per policy, which knows its parameters. A [`PolicySpec`]
 //! is checked on creation, so its policy, parameters and values are always valid.
 //!
-//! Limits: values stay text until a policy takes them, so `turn=1s` and `turn=1000ms` are two specifications.
+//! Limits: values stay text until a policy takes them, so `stay=1s` and `stay=1000ms` are two specifications.
 
 use super::interface::{Policy, Scene};
 use super::kind::{PolicyError, PolicyKind};
@@ -114,7 +114,7 @@ impl Display for PolicySpec {
     }
 }
 
-/// A specification in a file: `"pa:turn=500ms"`, or `{ name = "pa", turn = "500ms" }`.
+/// A specification in a file: `"pa:stay=500ms"`, or `{ name = "pa", stay = "500ms" }`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a policy is written \"NAME:PARAMETER=VALUE\" or { name = …, PARAMETER = … }")]
 enum Written {

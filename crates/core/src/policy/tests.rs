@@ -22,7 +22,7 @@ fn an_unknown_name_or_parameter_is_reported_with_the_known_ones_and_the_nearest(
     assert!(unknown.starts_with("there is no policy `spraed`; there are: spread, default, "), "{unknown}");
     assert!(unknown.ends_with("the nearest is `spread`"), "{unknown}");
     let expected = "the policy pa has no parameter `hp_treshold`; it has: hp_threshold, amp_boost_ticks, \
-        turn; the nearest is `hp_threshold`";
+        stay; the nearest is `hp_threshold`";
     assert_eq!(error("pa:hp_treshold=3"), expected);
     assert_eq!(error("default:a=1"), "the policy default has no parameter `a`; it has: none");
 }
@@ -32,16 +32,16 @@ fn a_wrong_value_is_reported_with_the_permitted_ones() {
     for (text, expected) in [
         ("pa:hp_threshold=0", "hp_threshold=0: the value must be a whole number from 1 to 1000000"),
         ("pa:hp_threshold=1.5", "a whole number"),
-        ("pa:turn=1", "turn=1: the value must be a time from 1ms to 3600s, with its unit"),
-        ("rr:turn=2h", "a time from 1ms"),
+        ("pa:stay=1", "stay=1: the value must be a time from 1ms to 3600s, with its unit"),
+        ("rr:stay=2h", "a time from 1ms"),
         ("cosched:fixed_share_max=1.1", "a number from 0 to 1"),
         ("cosched:gain_min=nan", "a number from 0 to 1000000000"),
         ("static-ipc:ratios.a=0", "ratios.a=0: the value must be a number above 0"),
         ("static-ipc:ratios.a=x", "ratios.a=x"),
         ("static-ipc:ratios=2", "no parameter `ratios`"),
-        ("pa:turn", "`turn` is not a parameter: write NAME=VALUE"),
-        ("pa:turn=1s,turn=2s", "`turn=2s` is not a parameter: write NAME=VALUE, each once"),
-        ("pa:turn=1s,", "`` is not a parameter"),
+        ("pa:stay", "`stay` is not a parameter: write NAME=VALUE"),
+        ("pa:stay=1s,stay=2s", "`stay=2s` is not a parameter: write NAME=VALUE, each once"),
+        ("pa:stay=1s,", "`` is not a parameter"),
     ] {
         let said = error(text);
         assert!(said.contains(expected), "{text}: {said}");
@@ -78,18 +78,18 @@ fn names_are_unique() {
 
 #[test]
 fn a_specification_is_written_as_it_is_read_and_the_same_in_files() {
-    let spec: PolicySpec = "pa: turn = 500ms , hp_threshold=3".parse().unwrap();
-    assert_eq!(spec.to_string(), "pa:hp_threshold=3,turn=500ms");
+    let spec: PolicySpec = "pa: stay = 500ms , hp_threshold=3".parse().unwrap();
+    assert_eq!(spec.to_string(), "pa:hp_threshold=3,stay=500ms");
     assert_eq!(spec.to_string().parse(), Ok(spec.clone()));
     let from_file = |text: &str| serde_json::from_str::<PolicySpec>(text).map_err(|error| error.to_string());
-    assert_eq!(from_file(r#""pa:hp_threshold=3,turn=500ms""#), Ok(spec.clone()));
-    assert_eq!(from_file(r#"{"name": "pa", "hp_threshold": 3, "turn": "500ms"}"#), Ok(spec));
+    assert_eq!(from_file(r#""pa:hp_threshold=3,stay=500ms""#), Ok(spec.clone()));
+    assert_eq!(from_file(r#"{"name": "pa", "hp_threshold": 3, "stay": "500ms"}"#), Ok(spec));
     let ratios = from_file(r#"{"name": "static-ipc", "ratios": {"a b": 1.5, "c": 2}}"#).unwrap();
     assert_eq!(ratios.to_string(), "static-ipc:ratios.a b=1.5,ratios.c=2");
     for (text, expected) in [
         (r#""best""#, "there is no policy `best`"),
-        (r#"{"name": "pa", "turns": 1}"#, "no parameter `turns`"),
-        (r#"{"turn": 1}"#, "a policy is written"),
+        (r#"{"name": "pa", "stays": 1}"#, "no parameter `stays`"),
+        (r#"{"stay": 1}"#, "a policy is written"),
         ("7", "a policy is written"),
     ] {
         let error = from_file(text).unwrap_err();
@@ -98,10 +98,20 @@ fn a_specification_is_written_as_it_is_read_and_the_same_in_files() {
 }
 
 #[test]
+fn a_parameter_may_be_given_by_the_name_that_it_had_before() {
+    for text in ["pa:turn=2s", "rr:turn=2s"] {
+        assert_eq!(text.parse::<PolicySpec>().map(|spec| spec.to_string()), Ok(text.to_owned()));
+    }
+    assert!("pa:turn=2h".parse::<PolicySpec>().unwrap_err().to_string().contains("a time from 1ms"));
+    let both = "pa:turn=1s,stay=2s".parse::<PolicySpec>().unwrap_err().to_string();
+    assert!(both.contains("no parameter `turn`"), "{both}");
+}
+
+#[test]
 fn parameters_that_are_given_win_over_common_ones() {
-    let spec: PolicySpec = "pa:turn=2s".parse().unwrap();
-    let common = [("turn", "1s"), ("hp_threshold", "4")].map(|(a, b)| (a.to_owned(), b.to_owned())).into();
-    assert_eq!(spec.or(&common).unwrap().to_string(), "pa:hp_threshold=4,turn=2s");
+    let spec: PolicySpec = "pa:stay=2s".parse().unwrap();
+    let common = [("stay", "1s"), ("hp_threshold", "4")].map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+    assert_eq!(spec.or(&common).unwrap().to_string(), "pa:hp_threshold=4,stay=2s");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub fn full() -> MachineProfile {
         discarded: 0,
     });
     let subject = Subject::Workload(workload);
-    profile.deltas.push(Delta { close: 0, distant: 1, subject, delta: GOOD, verdict: Verdict::Close });
+    profile.deltas.push(Delta { close: 0, distant: 1, subject, delta: GOOD, preference: Preference::Close });
     profile.latencies.push(PairLatency { a: PeId(0), b: PeId(3), kernel: Kernel::HandOver, ns: GOOD });
     profile.memory.push(MemoryPoint { load, rate: GOOD });
     let points = vec![(0.5, GOOD), (1.0, GOOD)];

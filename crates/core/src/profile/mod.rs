@@ -187,8 +187,9 @@ pub struct Delta {
     pub subject: Subject,
     /// Δ as the paper defines it, from interleaved repetitions on three PEs with one reference.
     pub delta: Measurement,
-    /// The verdict on Δ.
-    pub verdict: Verdict,
+    /// Which placement is better, by Δ.
+    #[serde(alias = "verdict")]
+    pub preference: Preference,
 }
 
 /// The subject of a Δ.
@@ -201,10 +202,10 @@ pub enum Subject {
     Nas(Nas, ProblemClass),
 }
 
-/// The verdict on a Δ with its interval.
+/// Which placement is better, by a Δ with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Preference {
     /// Close placement is better.
     Close,
     /// Distant placement is better.
@@ -375,16 +376,16 @@ impl MachineProfile {
 /// A Δ that certainly lies within this distance of 0 is negligible.
 pub const INDIFFERENT: f64 = 0.02;
 
-impl Verdict {
-    /// Returns the verdict on a Δ.
+impl Preference {
+    /// Returns which placement is better, by a Δ.
     pub fn of(delta: &Measurement) -> Self {
         match delta {
             Measurement { low, high, .. } if *low >= -INDIFFERENT && *high <= INDIFFERENT => {
-                Verdict::Indifferent
+                Preference::Indifferent
             }
-            Measurement { low, .. } if *low > 0.0 => Verdict::Close,
-            Measurement { high, .. } if *high < 0.0 => Verdict::Distant,
-            _ => Verdict::Unknown,
+            Measurement { low, .. } if *low > 0.0 => Preference::Close,
+            Measurement { high, .. } if *high < 0.0 => Preference::Distant,
+            _ => Preference::Unknown,
         }
     }
 }

@@ -165,6 +165,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(parse(&to_json(&full())), Ok(full()));
+        let before = to_json(&full()).replace("\"preference\"", "\"verdict\"");
+        assert_ne!(before, to_json(&full()));
+        assert_eq!(parse(&before), Ok(full()), "as the version before wrote it");
     }
 
     #[test]

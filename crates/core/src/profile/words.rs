@@ -1,6 +1,6 @@
 //! How the parts of a profile are named in texts for people.
 
-use super::{Evidence, Load, Resource, Subject, Verdict, Workload};
+use super::{Evidence, Load, Preference, Resource, Subject, Workload};
 use crate::topology::size;
 use std::fmt;
 
@@ -48,13 +48,13 @@ impl fmt::Display for Resource {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Preference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Verdict::Close => "close",
-            Verdict::Distant => "distant",
-            Verdict::Indifferent => "indifferent",
-            Verdict::Unknown => "unknown",
+            Preference::Close => "close",
+            Preference::Distant => "distant",
+            Preference::Indifferent => "indifferent",
+            Preference::Unknown => "unknown",
         })
     }
 }

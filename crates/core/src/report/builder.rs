@@ -79,11 +79,11 @@ pub struct ReportBuilder {
     /// Decisions without an outcome yet: the thread and kind of setting, and the decision's number.
     open: Vec<((ThreadId, Option<SettingKind>), usize)>,
     /// The processes whose waits were changed, by the kind of change.
-    cured: BTreeSet<(SettingKind, ThreadId)>,
+    changed: BTreeSet<(SettingKind, ThreadId)>,
     /// Whether the waits of any were to be shorter for the sake of its quota.
     in_quota: bool,
-    /// The number of such processes that have ended and were removed from `cured`, and their programs.
-    cured_and_ended: BTreeMap<SettingKind, u64>,
+    /// The number of such processes that have ended and were removed from `changed`, and their programs.
+    changed_and_ended: BTreeMap<SettingKind, u64>,
     programs_of_ended: BTreeMap<Arc<str>, u64>,
     /// The program of each living process, by its ID.
     programs: HashMap<u32, Program>,
@@ -228,16 +228,16 @@ impl ReportBuilder {
         life.last = ThreadReading { counters, standing, ..reading.clone() };
         if reading.ended {
             self.ended += 1;
-            let cured =
-                SettingKind::ALL.into_iter().filter(|kind| self.cured.remove(&(*kind, reading.thread)));
-            let kinds: Vec<SettingKind> = cured.collect();
+            let changed =
+                SettingKind::ALL.into_iter().filter(|kind| self.changed.remove(&(*kind, reading.thread)));
+            let kinds: Vec<SettingKind> = changed.collect();
             let program = life.program.as_ref().unwrap_or(&reading.name);
             let has_room =
                 self.programs_of_ended.len() < GROUPS_MAX || self.programs_of_ended.contains_key(program);
             if !kinds.is_empty() && has_room {
                 *self.programs_of_ended.entry(program.clone()).or_default() += 1;
             }
-            kinds.into_iter().for_each(|kind| *self.cured_and_ended.entry(kind).or_default() += 1);
+            kinds.into_iter().for_each(|kind| *self.changed_and_ended.entry(kind).or_default() += 1);
         }
     }
 
@@ -271,7 +271,7 @@ impl ReportBuilder {
             && setting.kind().is_of_process()
             && *setting != Setting::MayTakeTurns
         {
-            self.cured.insert((setting.kind(), outcome.thread));
+            self.changed.insert((setting.kind(), outcome.thread));
         }
         let about = (outcome.thread, outcome.change.setting_kind());
         let Some(position) = self.open.iter().position(|(open, _)| *open == about) else { return };
@@ -398,11 +398,11 @@ impl ReportBuilder {
 
     fn waits(&self, threads: &[ThreadReport]) -> WaitsReport {
         let spun = threads.iter().filter_map(|thread| Some(thread.cpu_seconds * thread.spin_share?));
-        let cured = |kind| {
-            let living = self.cured.iter().filter(|(of, _)| *of == kind).count() as u64;
-            living + self.cured_and_ended.get(&kind).copied().unwrap_or(0)
+        let changed = |kind| {
+            let living = self.changed.iter().filter(|(of, _)| *of == kind).count() as u64;
+            living + self.changed_and_ended.get(&kind).copied().unwrap_or(0)
         };
-        let living: BTreeSet<ThreadId> = self.cured.iter().map(|(_, leader)| *leader).collect();
+        let living: BTreeSet<ThreadId> = self.changed.iter().map(|(_, leader)| *leader).collect();
         let program = |leader: ThreadId| {
             let life = self.lives.get(&leader);
             let read = life.and_then(|life| life.program.as_ref());
@@ -415,9 +415,9 @@ impl ReportBuilder {
             handled: false,
             programs: ChangedProgram::list(programs),
             spinning_cpu_seconds: spun.reduce(|sum, seconds| sum + seconds),
-            shortened_processes: cured(SettingKind::SpinCount),
+            processes_with_short_waits: changed(SettingKind::SpinCount),
             in_quota: self.in_quota,
-            processes_in_turns: cured(SettingKind::Turns),
+            processes_in_turns: changed(SettingKind::Turns),
             team_size: None,
             team_pes: None,
             schedule: None,

@@ -68,7 +68,7 @@ fn waits(waits: &WaitsReport, spinning: Option<f64>) -> Option<String> {
         false => "sleep instead of spin while others needed a CPU",
     };
     let kinds = [
-        (waits.shortened_processes, "let idle threads of", shorter),
+        (waits.processes_with_short_waits, "let idle threads of", shorter),
         (waits.processes_in_turns, "let", "take turns on the CPUs with other programs"),
     ];
     let mut did = Vec::new();

@@ -40,7 +40,7 @@ pub struct Report {
     /// The policy.
     pub policy: String,
     /// Why the policy bound nothing, if it had nothing to gain.
-    #[serde(rename = "verdict")]
+    #[serde(alias = "verdict")]
     pub nothing_to_gain: Option<String>,
     /// Whether decisions were only reported and not carried out.
     pub dry_run: bool,
@@ -94,7 +94,8 @@ pub struct WaitsReport {
     /// CPU time of the listed threads spent on busy-waiting; `null` if no source measures it.
     pub spinning_cpu_seconds: Option<f64>,
     /// The number of processes whose spin count was reduced, at least for a while.
-    pub shortened_processes: u64,
+    #[serde(alias = "shortened_processes")]
+    pub processes_with_short_waits: u64,
     /// Whether any of them was in a CPU quota that was spent.
     #[serde(default)]
     pub in_quota: bool,

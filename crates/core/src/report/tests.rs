@@ -312,3 +312,17 @@ fn the_programs_whose_waits_were_changed_are_counted_also_when_they_have_ended()
         report.headline
     );
 }
+
+#[test]
+fn reports_of_the_version_before_are_read_by_the_keys_of_that_time() {
+    let mut now = report(EngineConfig::default(), [vec![reading(1, 0)], vec![reading(1, SECOND / 2)]]);
+    (now.nothing_to_gain, now.waits.processes_with_short_waits) = (Some("one PE".into()), 3);
+    let written = serde_json::to_string(&now).unwrap();
+    let pairs = [("nothing_to_gain", "verdict"), ("processes_with_short_waits", "shortened_processes")];
+    let before = pairs.iter().fold(written, |text, (key, before)| {
+        assert!(text.contains(key) && !text.contains(before), "{text}");
+        text.replace(key, before)
+    });
+    let read: Report = serde_json::from_str(&before).unwrap();
+    assert_eq!((read.nothing_to_gain, read.waits), (now.nothing_to_gain, now.waits));
+}

@@ -11,7 +11,7 @@
 //!    │ │ └─────────────────────────────▶ │ apart │    turns did not help, calm   │ │
 //!    │ │                                 └───────┘                               │ │
 //!    │ └─────────────────────────────────────────────────────────────────────────┘ │
-//!    └────────────── lacks PEs, spins in waits that cannot be shortened ───────────┘
+//!    └────────────── lacks PEs, spins in waits that cannot be changed ─────────────┘
 //!   any of them ── somebody else sets the spin count ──▶ left alone
 //! ```
 //!
@@ -21,7 +21,7 @@
 //! | short: PEs lack | [`State::Short`] | [`CHANGE`] is lost | 2 looks of 5 to 50 ms |
 //! | short: quota spent | `is_in_quota` | [`CHANGE`] is lost of the quota | 2 periods of 100 ms |
 //! | offering | `offer` | samples: blocks lose a tenth | 0.2 s of CPU time (40 samples) |
-//! | turns | [`State::Turns`] | a gang on the same PEs | the next look; slots of 100 ms |
+//! | turns | [`State::Turns`] | a gang on the same PEs | the next look; turns of 100 ms |
 //! | apart | [`Process::is_apart`] | it yields and lacks PEs | [`APART_AFTER`] |
 //! | left alone | [`State::Left`] | somebody else's value | the next look |
 //!
@@ -39,15 +39,15 @@ use super::losses::{self, Samples, Short, UNTRIED};
 use crate::backoff::Backoff;
 use crate::cadence::Cadence;
 use crate::evidence::{Evidence, PAIRS_MAX};
-use crate::mitigations::Mitigations;
 use crate::observe::{IdleWait, IdleWaits, ProcessReading, ProcessTimes};
 use crate::plan::Setting;
 use crate::time::Time;
+use crate::wait_changes::WaitChanges;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Turns of its loop that an idle thread spins with short waits: about what a block costs. (A turn is one
-/// PAUSE, 40 to 140 cycles on the processors of the last years.)
+/// Iterations of its loop that an idle thread spins with short waits: about what a block costs. (An
+/// iteration is one PAUSE, 40 to 140 cycles on the processors of the last years.)
 pub const SPIN_COUNT: u64 = 100;
 
 /// How the reason begins for which waits are short in a quota.
@@ -185,7 +185,7 @@ impl Window {
 #[derive(Debug)]
 pub struct Process {
     /// What may be changed about them.
-    may: Mitigations,
+    may: WaitChanges,
     state: State,
     reason: Arc<str>,
     last: ProcessReading,
@@ -212,7 +212,7 @@ pub struct Process {
 
 impl Process {
     /// Creates the state of a process at its first reading.
-    pub fn new(reading: &ProcessReading, may: Mitigations) -> Process {
+    pub fn new(reading: &ProcessReading, may: WaitChanges) -> Process {
         let backoff = |[first, most]: [Duration; 2]| Backoff::new(first, most);
         Process {
             may,
@@ -239,7 +239,7 @@ impl Process {
     }
 
     /// Takes note of what may be changed from now on.
-    pub fn limit(&mut self, may: Mitigations) {
+    pub fn limit(&mut self, may: WaitChanges) {
         self.may = may;
         let is_permitted = match self.state {
             State::Own | State::Left => true,

@@ -5,23 +5,23 @@ use crate::observe::{IdleWait, IdleWaits, SampleReading};
 use crate::plan::{Change, Setting};
 
 const LEADER: ThreadId = ThreadId { tid: 7, generation: 1 };
-const BOTH: Mitigations = Mitigations { spin: true, turns: true };
+const BOTH: WaitChanges = WaitChanges { spin: true, turns: true };
 const LOOK_MS: u64 = 50;
 
 /// A process in a drawn world.
 struct Drawn {
     waits: Waits,
     /// What its treatment permits.
-    may: Mitigations,
+    may: WaitChanges,
     reading: ProcessReading,
     samples: SampleReading,
 }
 
 impl Drawn {
-    fn new(may: Mitigations, kind: impl Into<IdleWaits>) -> Drawn {
+    fn new(may: WaitChanges, kind: impl Into<IdleWaits>) -> Drawn {
         let reading = ProcessReading { waits: kind.into(), ..ProcessReading::example(LEADER) };
         let mut waits = Waits::new(may);
-        let by_treatment = Mitigations::ALL;
+        let by_treatment = WaitChanges::ALL;
         waits.take(&reading, by_treatment, reading.at);
         Drawn { waits, may: by_treatment, reading, samples: SampleReading::default() }
     }
@@ -72,9 +72,9 @@ impl Drawn {
         self.state()
     }
 
-    fn limit(&mut self, may: Mitigations) {
+    fn limit(&mut self, may: WaitChanges) {
         self.may = may;
-        self.waits.limit(|pid| if pid == LEADER.tid { may } else { Mitigations::NONE });
+        self.waits.limit(|pid| if pid == LEADER.tid { may } else { WaitChanges::NONE });
     }
 
     /// Looks at a program in a quota of so many PEs, every second one of which ends a period. Half of its
@@ -324,7 +324,7 @@ fn what_was_found_about_the_waits_of_a_program_does_not_hold_for_the_next_one_in
 
 #[test]
 fn what_may_not_be_changed_stays() {
-    let none = Mitigations { spin: false, turns: true };
+    let none = WaitChanges { spin: false, turns: true };
     let mut program = Drawn::new(none, IdleWait::Adaptable);
     assert!((0..40).all(|_| program.look('#') == 'o'));
     assert!((0..40).any(|_| program.look('*') == 't'), "its waits are fixed then");
@@ -333,30 +333,30 @@ fn what_may_not_be_changed_stays() {
 #[test]
 fn what_a_rule_does_not_permit_is_given_back_at_once_and_begins_anew_without_the_rule() {
     let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
-    for may in [Mitigations::NONE, Mitigations { spin: false, turns: true }] {
+    for may in [WaitChanges::NONE, WaitChanges { spin: false, turns: true }] {
         assert!(program.looks("####").ends_with('s'));
         program.limit(may);
         assert!(!program.waits.is_any_changed_for_others());
         assert!((0..20).all(|_| program.look('#') == 'o'), "{may:?}");
-        program.limit(Mitigations::ALL);
+        program.limit(WaitChanges::ALL);
     }
     program.looks("++++++++++++++++");
     assert_eq!(program.state(), 'S');
-    program.limit(Mitigations { spin: true, turns: false });
+    program.limit(WaitChanges { spin: true, turns: false });
     assert_eq!(program.state(), 's', "short waits are permitted, and no turns");
     program.reading.other_gangs = 1;
     assert_eq!(program.looks("++"), "ss");
-    program.limit(Mitigations::ALL);
+    program.limit(WaitChanges::ALL);
     assert_eq!(program.looks("++"), "tt");
-    program.limit(Mitigations { spin: true, turns: false });
+    program.limit(WaitChanges { spin: true, turns: false });
     assert_eq!(program.state(), 'o');
 }
 
 #[test]
 fn a_rule_permits_for_one_process_what_the_option_permits_for_all() {
     for kind in [IdleWait::Adaptable, IdleWait::Fixed, IdleWait::Yield, IdleWait::MayYield] {
-        for may in ["off", "spin", "turns", "auto"].map(|word| Mitigations::from_word(word).unwrap()) {
-            let states = |option: Mitigations, rule: Mitigations| {
+        for may in ["off", "spin", "turns", "auto"].map(|word| WaitChanges::from_word(word).unwrap()) {
+            let states = |option: WaitChanges, rule: WaitChanges| {
                 let mut program = Drawn::new(option, kind);
                 program.limit(rule);
                 program.looks(&format!("{}{}{}", "#".repeat(20), "*".repeat(30), "+".repeat(20)))

@@ -9,7 +9,7 @@
 //! tally   counts -> scaled -> formulas -> cumulative metrics
 //! ```
 //!
-//! A thread has one group per kind of core, or several that take turns where one kind has fewer counters
+//! A thread has one group per kind of core, or several that alternate where one kind has fewer counters
 //! than events. Groups are not inherited: the discovery of threads hands every thread to
 //! [`CounterSource::watch`], so each thread has its own counts.
 

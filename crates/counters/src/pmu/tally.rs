@@ -6,7 +6,7 @@
 //! between kinds of core is accounted by each kind's own formulas.
 //!
 //! Scaling: a thread's group is *enabled* while the thread runs and *running* while the group counts. Where
-//! groups take turns, a count is multiplied by enabled / running. On a machine with several kinds of core the
+//! groups alternate, a count is multiplied by enabled / running. On a machine with several kinds of core the
 //! groups of the other kinds are enabled but do not run; there the thread has one group per kind and
 //! all share the factor enabled / (sum of running), which is 1 if nobody else uses the counters.
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_take_turns_are_scaled_each_by_its_own_time() {
+    fn groups_that_alternate_are_scaled_each_by_its_own_time() {
         let layouts = [layout("a", "cycles - x", 1.0, &[&[0], &[1]])];
         let mut tally = Tally::new(&layouts);
         tally.add(&layouts, vec![vec![group(100, 50, &[500]), group(100, 25, &[100])]]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_stays_open_until_every_group_had_its_turn() {
+    fn an_interval_stays_open_until_every_group_was_counted() {
         let layouts = [layout("a", "cycles - x", 1.0, &[&[0], &[1]])];
         let mut tally = Tally::new(&layouts);
         tally.add(&layouts, vec![vec![group(100, 100, &[500]), group(100, 0, &[0])]]);

@@ -60,7 +60,7 @@ const SHEDDING_BURST_S: f64 = 0.5;
 pub const SLICE: Duration = Duration::from_millis(100);
 const SHEDDING: usize = 10;
 const CHOOSING: usize = 40;
-const CHOOSING_TURNS: usize = 4;
+const CHOOSING_ROUNDS: usize = 4;
 
 /// Why a process cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +93,7 @@ pub struct Meter {
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// The counted points: the chosen one, then its witness.
+    /// The counted points: the chosen one, then its companion.
     pub points: Vec<String>,
     /// The counter of each point; `None` once it has become too expensive.
     counters: Vec<Option<Counter>>,
@@ -127,7 +127,7 @@ impl Meter {
     /// threads.
     pub fn start(pid: u32, pes: &CpuSet) -> Result<Vec<Meter>, MeterError> {
         let mut meters = Meter::try_out(pid, pes, CHOOSING)?;
-        for _ in 1..CHOOSING_TURNS {
+        for _ in 1..CHOOSING_ROUNDS {
             if !meters.iter().any(|meter| choose(&meter.slices) == Err(Unknown::Wanders)) {
                 break;
             }
@@ -291,9 +291,9 @@ impl Meter {
     fn decide(&mut self) {
         (self.choice, self.judged) = (choose(&self.slices), self.slices.len());
         let kept: Vec<usize> =
-            self.choice.iter().flat_map(|choice| [Some(choice.point), choice.witness]).flatten().collect();
+            self.choice.iter().flat_map(|choice| [Some(choice.point), choice.companion]).flatten().collect();
         self.keep(&kept);
-        self.choice = self.choice.map(|choice| Choice { point: 0, witness: choice.witness.map(|_| 1) });
+        self.choice = self.choice.map(|choice| Choice { point: 0, companion: choice.companion.map(|_| 1) });
     }
 
     /// Counts only these points from now on, in this order.

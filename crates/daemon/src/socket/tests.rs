@@ -41,16 +41,14 @@ fn users(socket: &Socket) -> Vec<u32> {
     clients.into_iter().map(|(_, client)| client.peer.uid).collect()
 }
 
-/// Takes turns until the client has a whole message, or is disconnected.
+/// Serves until the client has a whole message, or is disconnected.
 fn message(socket: &mut Socket, client: &UnixStream) -> Option<String> {
     let (mut message, mut reader) = (Vec::new(), BufReader::new(client));
     loop {
         match reader.read_until(0, &mut message) {
             Ok(_) if message.pop() == Some(0) => return String::from_utf8(message).ok(),
             Ok(_) => return None,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                socket.take_turn(&mut Budget::new(), letters)
-            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => socket.serve(&mut Budget::new(), letters),
             Err(_) => return None,
         }
     }
@@ -95,7 +93,7 @@ fn a_thousand_clients_are_answered() {
     let mut clients: Vec<UnixStream> = Vec::new();
     for _ in 0..count {
         clients.push(connect(&socket));
-        socket.take_turn(&mut Budget::new(), letters);
+        socket.serve(&mut Budget::new(), letters);
     }
     clients.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
     for client in &clients {
@@ -104,7 +102,7 @@ fn a_thousand_clients_are_answered() {
     drop(clients);
     let last = connect(&socket);
     while socket.clients.len() != 1 {
-        socket.take_turn(&mut Budget::new(), letters);
+        socket.serve(&mut Budget::new(), letters);
     }
     drop(last);
 }
@@ -115,7 +113,7 @@ fn a_client_that_never_reads_is_disconnected_and_holds_nobody_up() {
     let (mut silent, mut other) = (connect(&socket), connect(&socket));
     silent.write_all(b"{\"method\":\"a.b\",\"more\":true,\"parameters\":{\"count\":1000000}}\0").unwrap();
     while !socket.clients.values().any(|client| client.follows.is_some()) {
-        socket.take_turn(&mut Budget::new(), letters);
+        socket.serve(&mut Budget::new(), letters);
     }
     let state = |_| Some(Reply::parameters(Some(json!({"letters": "x".repeat(1_000_000)}))));
     while socket.clients.len() == 2 {
@@ -140,28 +138,28 @@ fn messages_without_sense_or_end_are_no_danger() {
             bytes[at] = chance.below(256) as u8;
         }
         let mut client = connect(&socket);
-        socket.take_turn(&mut Budget::new(), letters);
+        socket.serve(&mut Budget::new(), letters);
         // It may have been disconnected already.
         let _ = client.write_all(&bytes);
-        socket.take_turn(&mut Budget::new(), letters);
+        socket.serve(&mut Budget::new(), letters);
     }
     let mut endless = connect(&socket);
     while endless.write_all(&[b'x'; 1000]).is_ok() {
-        socket.take_turn(&mut Budget::new(), letters);
+        socket.serve(&mut Budget::new(), letters);
     }
     good.write_all(ASK).unwrap();
     assert_eq!(message(&mut socket, &good).as_deref(), Some(ANSWER));
 }
 
 #[test]
-fn many_requests_at_once_are_answered_in_turns() {
+fn many_requests_at_once_are_answered_in_several_rounds() {
     let (_directory, mut socket) = socket();
     let (mut busy, mut other) = (connect(&socket), connect(&socket));
-    socket.take_turn(&mut Budget::new(), letters);
+    socket.serve(&mut Budget::new(), letters);
     busy.write_all(&ASK.repeat(1000)).unwrap();
     other.write_all(ASK).unwrap();
     let mut answered = 0;
-    socket.take_turn(&mut Budget::new(), |request, peer| {
+    socket.serve(&mut Budget::new(), |request, peer| {
         answered += 1;
         letters(request, peer)
     });
@@ -174,7 +172,7 @@ fn many_requests_at_once_are_answered_in_turns() {
         let mut message = Vec::new();
         match reader.read_until(0, &mut message) {
             Ok(_) => left -= 1,
-            Err(_) => socket.take_turn(&mut Budget::new(), letters),
+            Err(_) => socket.serve(&mut Budget::new(), letters),
         }
     }
 }
@@ -187,7 +185,7 @@ fn requests_of_a_user_without_budget_wait_and_those_of_others_do_not() {
     budget.exhaust(Some(1));
     of.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
     let mut has_answer = |socket: &mut Socket, budget: &mut Budget| {
-        (0..10).for_each(|_| socket.take_turn(budget, letters));
+        (0..10).for_each(|_| socket.serve(budget, letters));
         of.each_mut().map(|client| client.read(&mut [0; 100]).is_ok())
     };
     assert_eq!(has_answer(&mut socket, &mut budget), [false, false, true]);
@@ -202,9 +200,9 @@ fn requests_of_a_user_without_budget_wait_and_those_of_others_do_not() {
     // A client that leaves while its request waits is let go of.
     budget.exhaust(Some(2));
     of[2].write_all(ASK).unwrap();
-    socket.take_turn(&mut budget, letters);
+    socket.serve(&mut budget, letters);
     drop(of);
-    (0..10).for_each(|_| socket.take_turn(&mut budget, letters));
+    (0..10).for_each(|_| socket.serve(&mut budget, letters));
     assert_eq!((socket.clients.len(), socket.delayed.len()), (0, 0));
 }
 
@@ -214,14 +212,14 @@ fn while_a_user_without_budget_connects_newcomers_come_in_at_a_bounded_rate() {
     let (mut without, mut budget) = (Budget::without_trust(), Budget::without_trust());
     without.exhaust(Some(nix::unistd::geteuid().as_raw()));
     let clients: Vec<UnixStream> = (0..2).map(|_| connect(&socket)).collect();
-    socket.take_turn(&mut without, letters);
-    assert_eq!(socket.clients.len(), 2, "those of one turn come in");
+    socket.serve(&mut without, letters);
+    assert_eq!(socket.clients.len(), 2, "those of one round come in");
     let late = connect(&socket);
     let mut events = [EpollEvent::empty(); 4];
     assert_eq!(socket.ready.wait(&mut events, EpollTimeout::ZERO), Ok(0), "nothing wakes the loop");
     assert!(socket.due_within(&budget).is_some_and(|within| within <= ARRIVALS_PAUSE));
     while socket.clients.len() < 3 {
-        socket.take_turn(&mut budget, letters);
+        socket.serve(&mut budget, letters);
     }
     assert_eq!(socket.due_within(&budget), None);
     drop((clients, late));
@@ -235,14 +233,14 @@ fn while_all_wait_together_the_user_whose_last_answer_is_the_oldest_comes_first(
     (100..110).for_each(|uid| exhausted.exhaust(Some(uid)));
     clients.iter_mut().for_each(|client| client.write_all(ASK).unwrap());
     while socket.delayed.len() < 3 {
-        socket.take_turn(&mut exhausted, letters);
+        socket.serve(&mut exhausted, letters);
     }
     // The loop waits, and nothing wakes it.
-    socket.take_turn(&mut exhausted, letters);
+    socket.serve(&mut exhausted, letters);
     [3, 1].into_iter().for_each(|uid| budget.pay(Some(uid), || ()));
     let mut answered = Vec::new();
     while answered.len() < 3 {
-        socket.take_turn(&mut budget, |request, peer| {
+        socket.serve(&mut budget, |request, peer| {
             answered.push(peer.uid);
             letters(request, peer)
         });

@@ -1,4 +1,5 @@
-//! All experiments on one page: each claim with the paper's number, ours with its interval, and the verdict.
+//! All experiments on one page: each claim with the paper's number, ours with its interval, and whether
+//! both agree.
 
 use super::page::claims;
 use super::table::tally;

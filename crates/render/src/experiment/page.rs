@@ -8,7 +8,7 @@ use crate::page::{self, known, remark, text};
 use crate::sim::estimate::{ratio, seconds, share};
 use corewise_sim::comparison::{VariantResult, last_seed};
 use corewise_sim::estimate::Estimate;
-use corewise_sim::experiment::finding::Verdict;
+use corewise_sim::experiment::finding::Agreement;
 use corewise_sim::experiment::{ExperimentResult, ScenarioResult, variant_names};
 use maud::{Markup, html};
 
@@ -56,19 +56,19 @@ pub(super) fn claims(result: &ExperimentResult) -> Markup {
                 td { (judgement.claim) }
                 td { (judgement.paper) }
                 td { (judgement.ours) }
-                td class=(class(judgement.verdict)) { (agreement(judgement.verdict)) }
+                td class=(class(judgement.agreement)) { (agreement(judgement.agreement)) }
             }
         }
     };
     page::table(&["Claim", "Paper", "Ours (simulated)", ""], &rows)
 }
 
-/// Returns how a verdict is shown.
-fn class(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Agrees => "agrees",
-        Verdict::Disagrees => "differs",
-        Verdict::Undecided | Verdict::NotChecked => "quiet",
+/// Returns how an agreement is shown.
+fn class(agreement: Agreement) -> &'static str {
+    match agreement {
+        Agreement::Agrees => "agrees",
+        Agreement::Disagrees => "differs",
+        Agreement::Undecided | Agreement::NotChecked => "quiet",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use corewise_sim::estimate::Estimate;
-use corewise_sim::experiment::finding::{Judgement, Verdict, percent, signed_percent};
+use corewise_sim::experiment::finding::{Agreement, Judgement, percent, signed_percent};
 use corewise_sim::experiment::{ExperimentResult, Measure, ScenarioResult, count, variant_names};
 use std::fmt::{Result, Write};
 
@@ -40,12 +40,12 @@ pub fn words(measure: Measure) -> &'static str {
 }
 
 /// Returns in words whether paper and simulation agree.
-pub fn agreement(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Agrees => "agrees",
-        Verdict::Disagrees => "does not agree",
-        Verdict::Undecided => "undecided",
-        Verdict::NotChecked => "not checked",
+pub fn agreement(agreement: Agreement) -> &'static str {
+    match agreement {
+        Agreement::Agrees => "agrees",
+        Agreement::Disagrees => "does not agree",
+        Agreement::Undecided => "undecided",
+        Agreement::NotChecked => "not checked",
     }
 }
 
@@ -68,19 +68,19 @@ pub fn render_claims(results: &[ExperimentResult]) -> String {
     text
 }
 
-/// Returns how many claims have which verdict.
+/// Returns how many claims agree, and how many do not.
 pub fn tally(judged: &[Judgement]) -> String {
-    let rest = [(Verdict::Undecided, "undecided"), (Verdict::NotChecked, "not checked")];
-    let rest = rest.map(|(verdict, words)| (count(judged, verdict), words));
+    let rest = [(Agreement::Undecided, "undecided"), (Agreement::NotChecked, "not checked")];
+    let rest = rest.map(|(agreement, words)| (count(judged, agreement), words));
     let rest = rest.iter().filter(|(count, _)| *count > 0).map(|(count, words)| format!(", {count} {words}"));
-    let agree = count(judged, Verdict::Agrees);
+    let agree = count(judged, Agreement::Agrees);
     format!("{agree} of {} agree{}", judged.len(), rest.collect::<String>())
 }
 
 fn claims(result: &ExperimentResult) -> Table {
     let mut table = Table::new("<<");
     for judgement in &result.findings {
-        table.row([agreement(judgement.verdict), &judgement.claim]);
+        table.row([agreement(judgement.agreement), &judgement.claim]);
         if !judgement.paper.is_empty() {
             table.row(["", &format!("paper: {}", judgement.paper)]);
         }

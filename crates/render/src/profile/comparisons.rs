@@ -1,7 +1,7 @@
 //! The comparisons of a profile's Δs: the series of its figures.
 
 use crate::profile::words;
-use corewise_core::profile::{Delta, MachineProfile, Measurement, PairResult, Subject, Verdict};
+use corewise_core::profile::{Delta, MachineProfile, Measurement, PairResult, Preference, Subject};
 
 /// The maximum number of series whose colours can be distinguished.
 const SERIES_MAX: usize = 6;
@@ -22,14 +22,14 @@ pub struct Cell {
     pub subject: Subject,
     /// The Δ.
     pub delta: Measurement,
-    /// The verdict; `None` against running alone, where there is no choice.
-    pub verdict: Option<Verdict>,
+    /// The preference; `None` against running alone, where there is no choice.
+    pub preference: Option<Preference>,
 }
 
 impl Cell {
     /// Returns whether the noise is larger than the value, even where there is no choice.
     pub fn is_uncertain(&self) -> bool {
-        Verdict::of(&self.delta) == Verdict::Unknown
+        Preference::of(&self.delta) == Preference::Unknown
     }
 }
 
@@ -59,7 +59,7 @@ fn between(profile: &MachineProfile, close: usize, distant: usize) -> Comparison
         name: format!("{} against {}", words::class(profile, close), words::class(profile, distant)),
         alone: false,
         cells: of_pair
-            .map(|d| Cell { subject: d.subject, delta: d.delta, verdict: Some(d.verdict) })
+            .map(|d| Cell { subject: d.subject, delta: d.delta, preference: Some(d.preference) })
             .collect(),
     }
 }
@@ -72,14 +72,14 @@ fn against_alone(profile: &MachineProfile, class: usize) -> Comparison {
         cells: of_class
             .filter_map(|pair| {
                 let subject = Subject::Workload(pair.workload);
-                Some(Cell { subject, delta: pair.delta_alone?, verdict: None })
+                Some(Cell { subject, delta: pair.delta_alone?, preference: None })
             })
             .collect(),
     }
 }
 
 /// Summarises a calibration in one sentence: whether it matters where threads run, and how much at most.
-pub fn verdict(profile: &MachineProfile) -> String {
+pub fn headline(profile: &MachineProfile) -> String {
     let begin = if profile.complete { "" } else { "as far as was measured, " };
     let sentence = match profile.classes.len() {
         0 if profile.reported.pes.len() < 2 => "with a single PE there is nothing to place".to_owned(),
@@ -95,7 +95,8 @@ pub fn verdict(profile: &MachineProfile) -> String {
 
 /// Describes a machine whose pairs of PEs are all alike: there is no choice, only a cost.
 fn alike(profile: &MachineProfile) -> String {
-    let costly = |pair: &&PairResult| pair.delta_alone.is_some_and(|d| Verdict::of(&d) == Verdict::Distant);
+    let costly =
+        |pair: &&PairResult| pair.delta_alone.is_some_and(|d| Preference::of(&d) == Preference::Distant);
     let slowdown = |pair: &PairResult| pair.slowdowns.map_or(1.0, |(a, b)| a.value.max(b.value));
     let worst = profile.pairs.iter().filter(costly).max_by(|a, b| slowdown(a).total_cmp(&slowdown(b)));
     let cost = match worst {
@@ -114,7 +115,7 @@ fn alike(profile: &MachineProfile) -> String {
 
 /// Describes a machine where some pairs share more than others: the maximum cost and gain.
 fn different(profile: &MachineProfile) -> String {
-    let of = |verdict| profile.deltas.iter().filter(move |delta| delta.verdict == verdict);
+    let of = |preference| profile.deltas.iter().filter(move |delta| delta.preference == preference);
     let by_size = |a: &&Delta, b: &&Delta| a.delta.value.abs().total_cmp(&b.delta.value.abs());
     let reported = |word: &str, delta: &Delta| {
         let (close, distant) = (words::class(profile, delta.close), words::class(profile, delta.distant));
@@ -122,8 +123,8 @@ fn different(profile: &MachineProfile) -> String {
         let subject = delta.subject;
         format!("{word} is up to {gain} faster ({subject}, Δ {value:+.2}, {close} against {distant})")
     };
-    let apart = of(Verdict::Distant).max_by(by_size).map(|delta| reported("apart", delta));
-    let together = of(Verdict::Close).max_by(by_size).map(|delta| reported("close together", delta));
+    let apart = of(Preference::Distant).max_by(by_size).map(|delta| reported("apart", delta));
+    let together = of(Preference::Close).max_by(by_size).map(|delta| reported("close together", delta));
     let found: Vec<String> = apart.into_iter().chain(together).collect();
     if found.is_empty() {
         let count = profile.deltas.len();
@@ -161,10 +162,10 @@ mod tests {
     use crate::profile::fixture;
 
     #[test]
-    fn a_profile_has_a_verdict_in_one_sentence() {
+    fn a_profile_is_summed_up_in_one_sentence() {
         let two = fixture::two_pes();
         assert_eq!(
-            verdict(&two),
+            headline(&two),
             "All pairs of PEs are alike, so no placement is better than another; two busy neighbours take at \
              most 3.06 times as long as alone (read 256 KiB, Δ -2.06)."
         );
@@ -172,7 +173,7 @@ mod tests {
         for pair in &mut noisy.pairs {
             pair.delta_alone = pair.delta_alone.map(|d| Measurement { low: -0.5, high: 0.5, ..d });
         }
-        assert!(verdict(&noisy).contains("nothing that two busy neighbours share"), "{}", verdict(&noisy));
+        assert!(headline(&noisy).contains("nothing that two busy neighbours share"), "{}", headline(&noisy));
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn deltas(rows: &mut Rows, profile: &MachineProfile) {
             run: delta.subject.to_string(),
             workload,
             unit: "delta".to_owned(),
-            verdict: delta.verdict.to_string(),
+            verdict: delta.preference.to_string(),
             ..Line::default()
         };
         add(rows, profile, line, delta.delta);

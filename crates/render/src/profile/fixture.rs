@@ -197,13 +197,13 @@ fn delta(close: usize, distant: usize, subject: Subject, ratio: f64) -> Delta {
     let value = if ratio >= 1.0 { ratio - 1.0 } else { 1.0 - 1.0 / ratio };
     let noisy = subject == Subject::Workload(Workload::both(Kernel::Branches, 0));
     let delta = if noisy { Measurement { low: -0.4, high: 0.3, ..about(0.0) } } else { about(value) };
-    let verdict = match delta {
-        d if d.high - d.low > 0.5 => Verdict::Unknown,
-        d if d.low > 0.0 => Verdict::Close,
-        d if d.high < 0.0 => Verdict::Distant,
-        _ => Verdict::Indifferent,
+    let preference = match delta {
+        d if d.high - d.low > 0.5 => Preference::Unknown,
+        d if d.low > 0.0 => Preference::Close,
+        d if d.high < 0.0 => Preference::Distant,
+        _ => Preference::Indifferent,
     };
-    Delta { close, distant, subject, delta, verdict }
+    Delta { close, distant, subject, delta, preference }
 }
 
 fn latency((a, b): (PeId, PeId), class: usize) -> PairLatency {

@@ -1,6 +1,6 @@
 //! A machine profile as text, for a terminal.
 
-use crate::profile::comparisons::{Comparison, comparisons, verdict};
+use crate::profile::comparisons::{Comparison, comparisons, headline};
 use crate::profile::words;
 use crate::table::Table;
 use crate::terminal::Name;
@@ -20,7 +20,7 @@ pub fn render(profile: &MachineProfile) -> String {
 }
 
 fn write_all(out: &mut String, profile: &MachineProfile) -> Result {
-    sentence(out, &verdict(profile))?;
+    sentence(out, &headline(profile))?;
     head(out, profile)?;
     latencies(out, profile)?;
     for comparison in comparisons(profile) {
@@ -117,8 +117,8 @@ fn one_comparison(out: &mut String, profile: &MachineProfile, comparison: &Compa
                 memory.entry(it.first.region_bytes).or_default().insert(it.first.kernel, delta);
             }
             subject => {
-                let verdict = cell.verdict.map(|verdict| verdict.to_string());
-                let last = verdict.or_else(|| slowdown(profile, subject)).unwrap_or_default();
+                let preference = cell.preference.map(|preference| preference.to_string());
+                let last = preference.or_else(|| slowdown(profile, subject)).unwrap_or_default();
                 rows.push(vec![subject.to_string(), words::signed(cell.delta), last]);
             }
         }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_comparison_has_its_verdicts() {
+    fn every_comparison_has_its_preferences() {
         let text = render(&fixture::smt());
         for shown in ["Δ: same core against same L3", "distant", "unknown", "0.79 ±0.02 on PE 3", "0-1, 2-3"]
         {

@@ -434,7 +434,7 @@ fn waits(report: &Report) -> Vec<String> {
     let spun = waits.spinning_cpu_seconds.filter(|seconds| *seconds >= 0.01);
     let spun = spun.map(|seconds| format!("{} of CPU time was spent busy-waiting.", Seconds(seconds)));
     let changes = [
-        (waits.shortened_processes, "Idle threads were made to sleep sooner"),
+        (waits.processes_with_short_waits, "Idle threads were made to sleep sooner"),
         (waits.processes_in_turns, "Programs took turns on the PEs"),
     ];
     let changes = changes.iter().filter(|(count, _)| *count > 0);

@@ -44,7 +44,7 @@ pub fn draw(frame: &mut Frame<'_>, top: &Top, screen: &Screen, about: &About) {
         return frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), area);
     }
     let keys = u16::from(!screen.is_still);
-    let remarks: Vec<String> = limits(about).into_iter().chain(verdict(top, about)).collect();
+    let remarks: Vec<String> = limits(about).into_iter().chain(headline(top, about)).collect();
     let head = 2 + remarks.len() as u16;
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(head), Constraint::Min(0), Constraint::Length(keys)])
@@ -173,7 +173,7 @@ fn limits(about: &About) -> Option<String> {
 
 /// What a daemon does that runs here, else the policy, and what that has gained as it was measured; `None` if
 /// all is left to Linux.
-fn verdict(top: &Top, about: &About) -> Option<String> {
+fn headline(top: &Top, about: &About) -> Option<String> {
     if let Some(daemon) = &top.daemon {
         let bound = top.threads.keys().filter(|thread| top.bound_by_daemon(**thread).is_some()).count();
         let threads = explain::plural(top.threads.len(), "thread", "threads");

@@ -29,7 +29,7 @@ fn about() -> About {
     }
 }
 
-/// One of so many threads that are busy by turns.
+/// One of so many threads that are busy in turn.
 fn reading(index: u32, second: u64, allowed: &CpuSet) -> ThreadReading {
     let app = (0..5).find(|app| index < (app + 1) * (app + 2) / 2).unwrap_or(4);
     let pe = allowed.iter().nth(index as usize % allowed.len());

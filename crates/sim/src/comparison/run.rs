@@ -116,9 +116,9 @@ fn simulate(
     let rarely = if variant.policy.name() == "default" { Duration::from_secs(1) } else { Duration::ZERO };
     let interval = scenario.interval.max(rarely);
     let guard = scenario.guard.map(|_| seed);
-    let mitigations = variant.waits.mitigations();
+    let waits = variant.waits.changes();
     let claims = scenario.claims;
-    let config = EngineConfig { claims, guard, mitigations, ..EngineConfig::with_interval(interval) };
+    let config = EngineConfig { claims, guard, waits, ..EngineConfig::with_interval(interval) };
     let mut engine = Engine::new(machine, policy_of(scenario, variant, commands)?, config);
     let Ok(()) = control_loop(&mut world, &mut engine, |_, _, _| {});
     if let Some(failure) = engine.policy_failure() {

@@ -120,13 +120,13 @@ pub struct Judgement {
     /// Our result, in words.
     pub ours: String,
     /// Whether they agree.
-    pub verdict: Verdict,
+    pub agreement: Agreement,
 }
 
 /// Whether the simulation agrees with a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Agreement {
     /// The whole 95 % interval of each figure does.
     Agrees,
     /// The whole interval of a figure does not.
@@ -180,49 +180,49 @@ impl Finding {
         let chosen: Vec<&ScenarioResult> =
             results.iter().filter(|result| names(&self.scenarios, &result.name)).collect();
         let found = self.check.parts(&chosen).filter(|parts| !parts.is_empty());
-        let (ours, verdict) = match found {
-            Some(parts) => (words(&parts), Verdict::of_all(parts.iter().map(|part| part.verdict))),
-            None => ("cannot be checked".to_owned(), Verdict::NotChecked),
+        let (ours, agreement) = match found {
+            Some(parts) => (words(&parts), Agreement::of_all(parts.iter().map(|part| part.agreement))),
+            None => ("cannot be checked".to_owned(), Agreement::NotChecked),
         };
-        Judgement { claim: self.claim.clone(), paper: self.paper.clone(), ours, verdict }
+        Judgement { claim: self.claim.clone(), paper: self.paper.clone(), ours, agreement }
     }
 }
 
-impl Verdict {
-    /// Returns the verdict of a claim that consists of several.
-    fn of_all(mut parts: impl Iterator<Item = Verdict> + Clone) -> Verdict {
-        if parts.clone().any(|verdict| verdict == Verdict::Disagrees) {
-            Verdict::Disagrees
-        } else if parts.all(|verdict| verdict == Verdict::Agrees) {
-            Verdict::Agrees
+impl Agreement {
+    /// Returns the agreement of a claim that consists of several.
+    fn of_all(mut parts: impl Iterator<Item = Agreement> + Clone) -> Agreement {
+        if parts.clone().any(|agreement| agreement == Agreement::Disagrees) {
+            Agreement::Disagrees
+        } else if parts.all(|agreement| agreement == Agreement::Agrees) {
+            Agreement::Agrees
         } else {
-            Verdict::Undecided
+            Agreement::Undecided
         }
     }
 
     /// Returns whether a figure lies in a range. Without an interval that is undecided.
-    fn within(figure: &Estimate, lowest: f64, highest: f64) -> Verdict {
-        let Some((low, high)) = figure.low.zip(figure.high) else { return Verdict::Undecided };
+    fn within(figure: &Estimate, lowest: f64, highest: f64) -> Agreement {
+        let Some((low, high)) = figure.low.zip(figure.high) else { return Agreement::Undecided };
         if lowest <= low && high <= highest {
-            Verdict::Agrees
+            Agreement::Agrees
         } else if high < lowest || highest < low {
-            Verdict::Disagrees
+            Agreement::Disagrees
         } else {
-            Verdict::Undecided
+            Agreement::Undecided
         }
     }
 
     /// Returns whether a figure is greater than a bound.
-    fn above(figure: &Estimate, bound: f64) -> Verdict {
-        match Verdict::within(figure, bound, f64::INFINITY) {
-            Verdict::Agrees if figure.low == Some(bound) => {
+    fn above(figure: &Estimate, bound: f64) -> Agreement {
+        match Agreement::within(figure, bound, f64::INFINITY) {
+            Agreement::Agrees if figure.low == Some(bound) => {
                 if figure.high == Some(bound) {
-                    Verdict::Disagrees
+                    Agreement::Disagrees
                 } else {
-                    Verdict::Undecided
+                    Agreement::Undecided
                 }
             }
-            verdict => verdict,
+            agreement => agreement,
         }
     }
 }
@@ -234,12 +234,12 @@ struct Part {
     figure: Estimate,
     /// The figure in words.
     shown: String,
-    verdict: Verdict,
+    agreement: Agreement,
 }
 
 impl Part {
-    fn new(name: &str, figure: Estimate, verdict: Verdict) -> Self {
-        Self { name: name.to_owned(), figure, shown: signed_percent(&figure), verdict }
+    fn new(name: &str, figure: Estimate, agreement: Agreement) -> Self {
+        Self { name: name.to_owned(), figure, shown: signed_percent(&figure), agreement }
     }
 }
 
@@ -256,12 +256,12 @@ fn words(parts: &[Part]) -> String {
     if let [part] = parts {
         return named(part);
     }
-    let agree = parts.iter().filter(|part| part.verdict == Verdict::Agrees).count();
-    let list = |verdict: Verdict, words: &str| {
-        let those: Vec<String> = parts.iter().filter(|part| part.verdict == verdict).map(named).collect();
+    let agree = parts.iter().filter(|part| part.agreement == Agreement::Agrees).count();
+    let list = |agreement: Agreement, words: &str| {
+        let those: Vec<String> = parts.iter().filter(|part| part.agreement == agreement).map(named).collect();
         if those.is_empty() { String::new() } else { format!("; {words} {}", those.join(", ")) }
     };
-    let (not, open) = (list(Verdict::Disagrees, "not"), list(Verdict::Undecided, "undecided"));
+    let (not, open) = (list(Agreement::Disagrees, "not"), list(Agreement::Undecided, "undecided"));
     format!("{agree} of {}: {} to {}{not}{open}", parts.len(), least.shown, most.shown)
 }
 
@@ -312,7 +312,7 @@ impl Check {
                 };
                 let part = |name: &String| {
                     let drop = figure(from, name)?.minus(&figure(to, name)?)?;
-                    Some(Part::new(name, drop, Verdict::above(&drop, *by)))
+                    Some(Part::new(name, drop, Agreement::above(&drop, *by)))
                 };
                 variants.iter().map(part).collect()
             }
@@ -329,9 +329,9 @@ fn ahead(result: &ScenarioResult, variants: &[String], of: &[String], by: f64) -
             leads.push(Measure::Speedup.over(result.variant(name)?, result.variant(rival)?)?);
         }
     }
-    let verdict = Verdict::of_all(leads.iter().map(|lead| Verdict::above(lead, by)));
+    let agreement = Agreement::of_all(leads.iter().map(|lead| Agreement::above(lead, by)));
     let least = leads.into_iter().min_by(|a, b| a.value.total_cmp(&b.value))?;
-    Some(Part::new(&result.name, least, verdict))
+    Some(Part::new(&result.name, least, agreement))
 }
 
 fn within(
@@ -349,7 +349,7 @@ fn within(
     let part = |name: &str, figure: Estimate| Part {
         name: name.to_owned(),
         shown: shown(&figure),
-        verdict: Verdict::within(&figure, lowest, highest),
+        agreement: Agreement::within(&figure, lowest, highest),
         figure,
     };
     if take == Take::Mean {
@@ -375,14 +375,14 @@ fn falling(result: &ScenarioResult, variants: &[String], measure: Measure, slack
     let figures: Vec<Figure> =
         variants.iter().map(|name| measure.figure(result.variant(name)?)).collect::<Option<_>>()?;
     let change = figures.last()?.minus(figures.first()?)?;
-    let falls = Verdict::above(&change.negated(), slack.abs());
+    let falls = Agreement::above(&change.negated(), slack.abs());
     let rises = figures.windows(2).map(|pair| pair[1].minus(&pair[0]));
     let rises: Vec<Estimate> = rises.collect::<Option<_>>()?;
-    let no_rise = |rise: &Estimate| Verdict::within(rise, f64::NEG_INFINITY, slack);
-    let verdict = Verdict::of_all(rises.iter().map(no_rise).chain([falls]));
+    let no_rise = |rise: &Estimate| Agreement::within(rise, f64::NEG_INFINITY, slack);
+    let agreement = Agreement::of_all(rises.iter().map(no_rise).chain([falls]));
     let worst = rises.into_iter().max_by(|a, b| a.value.total_cmp(&b.value));
     let shown = worst.filter(|rise| rise.value > slack).unwrap_or(change);
-    Some(Part::new(&result.name, shown, verdict))
+    Some(Part::new(&result.name, shown, agreement))
 }
 
 /// Compares the greatest differences between the best and the worst of two lists, each in the scenario where
@@ -408,5 +408,10 @@ fn steadier(results: &[&ScenarioResult], variants: &[String], than: &[String]) -
     let difference = other.minus(&own)?;
     let shown =
         format!("at most {} apart, the others up to {}", percent(&own_effect), percent(&other_effect));
-    Some(Part { name: String::new(), figure: difference, shown, verdict: Verdict::above(&difference, 0.0) })
+    Some(Part {
+        name: String::new(),
+        figure: difference,
+        shown,
+        agreement: Agreement::above(&difference, 0.0),
+    })
 }

@@ -12,7 +12,7 @@
 use crate::comparison::{self, Run, Task};
 use crate::estimate::Estimate;
 use crate::scenario::{NO_BASELINE_RUNS, Scenario, ScenarioError, merge};
-use finding::{Finding, Judgement, Verdict};
+use finding::{Agreement, Finding, Judgement};
 use placements::PlacementsSpec;
 use serde::{Deserialize, Serialize};
 use sets::SetsSpec;
@@ -389,9 +389,9 @@ impl Experiment {
                 name: name.to_owned(),
                 set,
                 means: variants.iter().map(mean).collect(),
-                agree: count(&judged, Verdict::Agrees),
-                undecided: count(&judged, Verdict::Undecided),
-                checked: judged.len() - count(&judged, Verdict::NotChecked),
+                agree: count(&judged, Agreement::Agrees),
+                undecided: count(&judged, Agreement::Undecided),
+                checked: judged.len() - count(&judged, Agreement::NotChecked),
             }
         };
         Sensitivity {
@@ -441,9 +441,9 @@ impl Experiment {
     }
 }
 
-/// Returns how many claims have a verdict.
-pub fn count(judged: &[Judgement], verdict: Verdict) -> usize {
-    judged.iter().filter(|judgement| judgement.verdict == verdict).count()
+/// Returns how many claims were checked with this result.
+pub fn count(judged: &[Judgement], agreement: Agreement) -> usize {
+    judged.iter().filter(|judgement| judgement.agreement == agreement).count()
 }
 
 /// Returns the names of the variants of several scenarios, each once, in order, without the baseline.

@@ -57,8 +57,8 @@ fn claims_are_judged_by_their_scenarios_and_settings_change_them() {
     let runs: Vec<Run> = jobs.iter().map(|job| job.run().unwrap()).collect();
     let result = experiment.result(&runs);
     assert_eq!(result.evidence, "simulated");
-    let verdicts: Vec<Verdict> = result.findings.iter().map(|judgement| judgement.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Undecided, Verdict::Disagrees], "{:?}", result.findings);
+    let agreements: Vec<Agreement> = result.findings.iter().map(|judgement| judgement.agreement).collect();
+    assert_eq!(agreements, [Agreement::Undecided, Agreement::Disagrees], "{:?}", result.findings);
     assert!(result.findings[1].ours.starts_with("0 of 2: "), "{}", result.findings[1].ours);
     let alone = &result.scenarios[0].comparison.variants[0];
     assert_eq!(Measure::Speedup.of(alone), Some(Estimate::exact(0.0)));
@@ -146,11 +146,11 @@ fn scenario(name: &str, off: f64, speedups: &[(&str, f64)]) -> ScenarioResult {
     ScenarioResult { name: name.to_owned(), comparison }
 }
 
-/// Returns the verdict and our words.
-fn judge(check: &str, results: &[ScenarioResult]) -> (Verdict, String) {
+/// Returns the agreement and our words.
+fn judge(check: &str, results: &[ScenarioResult]) -> (Agreement, String) {
     let finding: Finding = toml::from_str(&format!("claim = 'c'\n[check]\n{check}")).expect(check);
     let judgement = finding.judge(results);
-    (judgement.verdict, judgement.ours)
+    (judgement.agreement, judgement.ours)
 }
 
 #[test]
@@ -211,8 +211,12 @@ fn every_kind_of_claim_can_hold_and_fail() {
         ("within = { variants = ['c'], measure = 'delta', lowest = -0.2 }", false, "not -25.0 ±0.0 % (y, c)"),
         ("steadier = { variants = ['b', 'c'], than = ['a', 'b'] }", false, "at most 37.5 ±0.0 % apart"),
     ] {
-        let (verdict, found) = judge(check, &results);
-        assert_eq!(verdict, if expected { Verdict::Agrees } else { Verdict::Disagrees }, "{check}: {found}");
+        let (agreement, found) = judge(check, &results);
+        assert_eq!(
+            agreement,
+            if expected { Agreement::Agrees } else { Agreement::Disagrees },
+            "{check}: {found}"
+        );
         assert!(found.contains(ours), "{check}: {found}");
     }
 }
@@ -225,25 +229,25 @@ fn a_claim_agrees_only_if_its_interval_does() {
     for (check, expected, ours) in [
         (
             "within = { variants = ['a'], lowest = 0.05, highest = 0.15 }",
-            Verdict::Agrees,
+            Agreement::Agrees,
             "+10.0 ±2.8 % (x, a)",
         ),
-        ("within = { variants = ['a'], lowest = 0.09 }", Verdict::Undecided, "+10.0 ±2.8 %"),
-        ("within = { variants = ['a'], lowest = 0.2 }", Verdict::Disagrees, "+10.0 ±2.8 %"),
-        ("ahead = { variants = ['b'], of = ['a'] }", Verdict::Agrees, "+0.9 ±0.0 % (x)"),
-        ("ahead = { variants = ['a'], of = ['default'], by = 0.09 }", Verdict::Undecided, "+10.0 ±"),
-        ("within = { variants = ['a'], measure = 'all-done' }", Verdict::NotChecked, "cannot be checked"),
+        ("within = { variants = ['a'], lowest = 0.09 }", Agreement::Undecided, "+10.0 ±2.8 %"),
+        ("within = { variants = ['a'], lowest = 0.2 }", Agreement::Disagrees, "+10.0 ±2.8 %"),
+        ("ahead = { variants = ['b'], of = ['a'] }", Agreement::Agrees, "+0.9 ±0.0 % (x)"),
+        ("ahead = { variants = ['a'], of = ['default'], by = 0.09 }", Agreement::Undecided, "+10.0 ±"),
+        ("within = { variants = ['a'], measure = 'all-done' }", Agreement::NotChecked, "cannot be checked"),
     ] {
-        let (verdict, found) = judge(check, &results);
-        assert_eq!(verdict, expected, "{check}: {found}");
+        let (agreement, found) = judge(check, &results);
+        assert_eq!(agreement, expected, "{check}: {found}");
         assert!(found.contains(ours), "{check}: {found}");
     }
     let one_seed = [scenario("x", 0.0, &[("default", 1.0), ("a", 1.1)])].map(|mut result| {
         result.comparison.variants.iter_mut().for_each(|variant| variant.by_seed.speedup.truncate(1));
         result
     });
-    let (verdict, ours) = judge("within = { variants = ['a'], lowest = 0.0 }", &one_seed);
-    assert_eq!((verdict, ours.as_str()), (Verdict::Undecided, "+10.0 % (x, a)"));
+    let (agreement, ours) = judge("within = { variants = ['a'], lowest = 0.0 }", &one_seed);
+    assert_eq!((agreement, ours.as_str()), (Agreement::Undecided, "+10.0 % (x, a)"));
 }
 
 #[test]
@@ -302,7 +306,7 @@ fn placements_are_rows_by_kernel_and_columns_by_machine() {
     let experiment = load(PLACEMENTS).unwrap();
     assert!(experiment.jobs().is_empty());
     let result = experiment.result(&[]);
-    assert_eq!(count(&result.findings, Verdict::Agrees), 2, "{:?}", result.findings);
+    assert_eq!(count(&result.findings, Agreement::Agrees), 2, "{:?}", result.findings);
     let delta = |row: usize, name: &str| Measure::Delta.of(result.scenarios[row].variant(name).unwrap());
     assert!(delta(0, "plain").unwrap().value.abs() < 1e-9, "nothing is shared");
     let table = result.sensitivity.as_ref().unwrap();

@@ -58,8 +58,7 @@ pub fn run(
     let waits = if way == Way::Corewise { WaitsSpec::Auto } else { WaitsSpec::Off };
     let variant = Variant { waits, ..Variant::policy(PolicySpec::from(&policy::DEFAULT)) };
     let model = Machine::new(scenario.machine.clone())?.reported_model();
-    let config =
-        EngineConfig { mitigations: waits.mitigations(), ..EngineConfig::with_interval(scenario.interval) };
+    let config = EngineConfig { waits: waits.changes(), ..EngineConfig::with_interval(scenario.interval) };
     let policy = variant.policy.build(None).map_err(|error| ScenarioError::Item {
         item: "variant",
         name: variant.name.clone(),

@@ -33,7 +33,7 @@ impl Sim {
     }
 
     /// Reads the counters of a thread that leaves a PE.
-    pub(super) fn note_turn(&mut self, thread: usize) {
+    pub(super) fn note_slice(&mut self, thread: usize) {
         let Some(dispatching) = &mut self.dispatching else { return };
         let count = dispatching.slices.len().max(thread + 1);
         dispatching.slices.resize_with(count, Default::default);

@@ -47,7 +47,7 @@ impl Sim {
             self.restore_weights(leader, idle);
         }
         for leader in later {
-            self.take_turn_from(leader);
+            self.end_turn_of(leader);
         }
         self.gangs.is_due = !self.gangs.is_empty();
         if self.gangs.is_due {
@@ -55,7 +55,7 @@ impl Sim {
         }
     }
 
-    fn take_turn_from(&mut self, leader: usize) {
+    fn end_turn_of(&mut self, leader: usize) {
         let members = self.apps[self.threads[leader].app].process.threads();
         let normal: Vec<(usize, i64)> = members
             .map(|thread| (thread, self.threads[thread].entity.own))

@@ -1,17 +1,17 @@
 //! Processes and their waits: how idle threads wait, what corewise sees of that, and what it can change.
 //!
 //! Problem: corewise gains most by changing how unmodified programs wait, so its rules must run here on
-//! what they would see on a real machine. Approach: each run of an application is a process of one team.
-//! A thread that waits for another one spins in turns until its count is used up ([`Waiting`]), as its
-//! runtime library lets it at the beginning of the wait; in a chain it spins in code of its own, which
+//! what they would see on a real machine. Approach: each run of an application is a process of one team. A
+//! thread that waits for another one checks again and again until its count is used up ([`Waiting`]), as
+//! its runtime library lets it at the beginning of the wait; in a chain it spins in code of its own, which
 //! nothing can change. What the kernel's `schedstat` shows is kept: time on a PE, time in a queue (known
 //! when it is over), and how often a thread was given a PE. From these the times of each process are
 //! reported at the times at which a real run looks ([`corewise_core::waits::looks`]), with the idle time of
-//! its PEs while its waits are changed. Clock samples of 199 Hz of a thread's CPU time tell what it did,
-//! as the counter source `sample` does. Sources: `libgomp/config/linux/wait.h` (`do_spin` reads the count
-//! once), `kernel/sched/stats.h` (`sched_info_arrive`), `kmp_wait_release.h` of LLVM's OpenMP. Limits:
-//! all spinning is recognised as such; one engine sees all applications, as if they were started under
-//! one `corewise run`, so that all are looked at in the same moments; looking and changing cost nothing.
+//! its PEs while its waits are changed. Clock samples of 199 Hz of a thread's CPU time tell what it did, as
+//! the counter source `sample` does. Sources: `libgomp/config/linux/wait.h` (`do_spin` reads the count
+//! once), `kernel/sched/stats.h` (`sched_info_arrive`), `kmp_wait_release.h` of LLVM's OpenMP. Limits: all
+//! spinning is recognised as such; one engine sees all applications, as if they were started under one
+//! `corewise run`, so that all are looked at in the same moments; looking and changing cost nothing.
 
 use super::Sim;
 use super::state::news::NewsItem;

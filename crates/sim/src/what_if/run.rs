@@ -24,13 +24,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A thread that worked and waited in one interval is assumed to have alternated in turns of this length.
-const TURN: Duration = Duration::from_millis(10);
+/// A thread that worked and waited in one interval is assumed to have done both once in this time.
+const PERIOD: Duration = Duration::from_millis(10);
 
 /// How often the number of runnable threads of an application is sampled.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Two threads in step would coincide always or never: each begins at another phase of its turn.
+/// Two threads in step would coincide always or never: each begins at another phase of its period.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 
 /// The result of a run.
@@ -64,13 +64,13 @@ impl Setup<'_> {
     fn plan(&self, index: usize) -> AppPlan {
         let thread = &self.histories.threads[index];
         let waits = &self.waits[index];
-        let place_in_turn = (index as f64 * GOLDEN_RATIO).fract();
+        let place_in_period = (index as f64 * GOLDEN_RATIO).fract();
         let mut program = Program { loops: 1, ..Program::default() };
         for (number, segment) in thread.segments.iter().enumerate() {
             let scale = self.scales[index];
             let demand = self.assumption.demand(index, &segment.known, scale);
             let work = Work { cycles: self.cycles[index][number] * scale, demand, imbalance: 0.0 };
-            push(&mut program.ops, segment, work, waits.segments_ns[number], place_in_turn);
+            push(&mut program.ops, segment, work, waits.segments_ns[number], place_in_period);
         }
         let pin = thread.pinned.clone().filter(|_| self.model.is_recorded);
         AppPlan {
@@ -144,24 +144,24 @@ impl Setup<'_> {
 }
 
 /// Adds the steps of one segment: alternating work and waits.
-fn push(ops: &mut Vec<Op>, segment: &Segment, work: Work, wait_ns: f64, place_in_turn: f64) {
+fn push(ops: &mut Vec<Op>, segment: &Segment, work: Work, wait_ns: f64, place_in_period: f64) {
     let works = work.cycles >= 1.0;
     let waits = wait_ns >= 1.0;
-    let turns = (segment.length_ns as f64 / TURN.as_nanos() as f64).ceil().clamp(1.0, 1e6);
-    let turns = if works && waits { turns } else { 1.0 };
+    let periods = (segment.length_ns as f64 / PERIOD.as_nanos() as f64).ceil().clamp(1.0, 1e6);
+    let periods = if works && waits { periods } else { 1.0 };
     let first = ops.len();
-    let before = if segment.waits_first { 1.0 } else { place_in_turn };
+    let before = if segment.waits_first { 1.0 } else { place_in_period };
     let sleep = |share: f64| {
-        let ns = (share * wait_ns / turns) as u64;
+        let ns = (share * wait_ns / periods) as u64;
         (ns > 0).then(|| Op::Sleep(Duration::from_nanos(ns)))
     };
     ops.extend(sleep(before));
     if works {
-        ops.push(Op::Each(Work { cycles: work.cycles / turns, ..work }));
+        ops.push(Op::Each(Work { cycles: work.cycles / periods, ..work }));
     }
     ops.extend(sleep(1.0 - before));
-    if turns > 1.0 {
-        ops.push(Op::Again { first, times: turns as u32, counter: 0 });
+    if periods > 1.0 {
+        ops.push(Op::Again { first, times: periods as u32, counter: 0 });
     }
 }
 

@@ -50,7 +50,7 @@ fn run_with(scenario: &Scenario, waits: WaitsSpec, adapt_team: bool, seed: u64) 
     let default = Variant::policy("default".parse().expect("a policy"));
     let variant = Variant { waits, adapt_team, ..default };
     let sim = scenario.simulation(&variant, seed).expect("a simulation");
-    let config = EngineConfig { mitigations: waits.mitigations(), ..EngineConfig::default() };
+    let config = EngineConfig { waits: waits.changes(), ..EngineConfig::default() };
     let policy = variant.policy.build(None).expect("a policy");
     let mut engine = Engine::new(model(scenario), policy, config);
     let mut world = SimWorld::new(sim, seed);
@@ -78,8 +78,8 @@ fn seeds(figure: impl Fn(u64) -> f64) -> Vec<f64> {
 
 #[test]
 fn spinning_then_blocking_costs_what_each_costs_in_a_serial_phase() {
-    // 100 times: one of two threads works for 10 ms. The other one spins for 300,000 turns of 25 ns, 7.5 ms,
-    // and blocks; or it blocks at once.
+    // 100 times: one of two threads works for 10 ms. The other one spins for 300,000 iterations of 25 ns,
+    // 7.5 ms, and blocks; or it blocks at once.
     let phases = |wait: &str| {
         let steps = repeat(100, "{ serial = { mcycles = 10, demand = 'int' } }");
         on(2, &format!("{{ name = 'a', threads = 2, wait = {wait}, {steps} }}"))
@@ -115,14 +115,14 @@ fn spinning_then_blocking_beside_a_hog_follows_its_closed_form() {
     // On one PE: one of two threads works for 10 ms at a time, the other one spins for B ms and blocks, and
     // a hog wants the PE. While all three want it, each has a third of it, then two have a half: a phase
     // takes 3 B + 2 (10 - B) ms.
-    for (turns, b) in [(0, 0.0), (100_000, 2.5), (200_000, 5.0), (300_000, 7.5), (1_000_000, 10.0)] {
+    for (iterations, b) in [(0, 0.0), (100_000, 2.5), (200_000, 5.0), (300_000, 7.5), (1_000_000, 10.0)] {
         let steps = repeat(50, "{ serial = { mcycles = 10, demand = 'int' } }");
-        let wait = format!("{{ library = {{ spin_count = {turns} }} }}");
+        let wait = format!("{{ library = {{ spin_count = {iterations} }} }}");
         let team = format!("{{ name = 'a', threads = 2, wait = {wait}, {steps} }}");
         let scenario = on(1, &format!("{team}, {}", hog(10_000)));
         let expected = 0.05 * (20.0 + b);
         let found = seeds(|seed| run(&scenario, WaitsSpec::Off, seed).done[0]);
-        check(&format!("{turns} turns"), &found, 0.94 * expected, 1.06 * expected);
+        check(&format!("{iterations} iterations"), &found, 0.94 * expected, 1.06 * expected);
     }
 }
 
@@ -171,7 +171,7 @@ fn the_spin_count_is_restored_when_the_other_program_has_ended() {
         let variant =
             Variant { waits: WaitsSpec::Spin, ..Variant::policy("default".parse().expect("a policy")) };
         let sim = scenario.simulation(&variant, seed).expect("a simulation");
-        let config = EngineConfig { mitigations: WaitsSpec::Spin.mitigations(), ..EngineConfig::default() };
+        let config = EngineConfig { waits: WaitsSpec::Spin.changes(), ..EngineConfig::default() };
         let policy = variant.policy.build(None).expect("a policy");
         let mut engine = Engine::new(model(&scenario), policy, config);
         let mut world = SimWorld::new(sim, seed);

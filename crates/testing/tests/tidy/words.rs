@@ -7,7 +7,7 @@
 use crate::{Finding, Tree, check, finding, is_rust};
 
 /// Phrases, and what to write instead.
-const PHRASES: [(&str, &str); 14] = [
+const PHRASES: [(&str, &str); 22] = [
     ("told", "reported, printed, or what the variable holds: `stderr`, `events`"),
     ("whom", "the noun: the thread that"),
     ("whoever", "the noun: the process that, every thread that"),
@@ -22,16 +22,28 @@ const PHRASES: [(&str, &str); 14] = [
     ("all the same", "nevertheless"),
     ("done so much more", "adds to the work that is done"),
     ("from which on", "above which, or at least"),
+    ("mitigation", "a change of waits"),
+    ("mitigations", "changes of waits"),
+    ("cured", "changed"),
+    ("shortened waits", "short waits"),
+    ("take turn", "serve: turns are for gangs"),
+    ("pa turn", "`stay`: turns are for gangs"),
+    ("rr turn", "`stay`: turns are for gangs"),
+    ("turns of its loop", "iterations"),
 ];
 
 /// Words that no name of a function contains, and what to write instead.
 const NOT_IN_NAMES: [(&str, &str); 1] = [("who", "the noun: a_resting_thread_keeps_its_pe")];
 
 /// Where a phrase may stay: the file, the phrase, and why.
-const EXCEPTIONS: [(&str, &str, &str); 7] = [
+const EXCEPTIONS: [(&str, &str, &str); 11] = [
     ("ARCHITECTURE.md", "all the same", "means: the same to all"),
     ("CHANGELOG.md", "told", "the former name of a key"),
     ("CHANGELOG.md", "held up", "a published text"),
+    ("CHANGELOG.md", "pa turn", "a published text"),
+    ("crates/core/src/engine/config.rs", "mitigations", "the former name of a key"),
+    ("crates/core/src/policy/tests.rs", "pa turn", "the former name of a parameter"),
+    ("crates/core/src/policy/tests.rs", "rr turn", "the former name of a parameter"),
     ("crates/cli/tests/live/guard.rs", "told", "`not_told` is a value in reports"),
     ("docs/metrics.md", "told", "`not_told` is a value of a metric's label"),
     ("studies/compare/real", "told", "`not_told` is a value in reports"),

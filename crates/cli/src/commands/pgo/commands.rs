@@ -79,8 +79,8 @@ impl Commands {
     fn workload(&self, seconds: u32) -> String {
         let runs: Vec<String> = self.runs.iter().map(|run| format!("( {run}\n)")).collect();
         let runs = runs.join(" && ");
-        let turns = format!("while {runs}; do [ $(date +%s) -lt $end ] || exit 0; done");
-        format!("end=$(($(date +%s) + {seconds}))\n{turns}\nexit 1")
+        let repeated = format!("while {runs}; do [ $(date +%s) -lt $end ] || exit 0; done");
+        format!("end=$(($(date +%s) + {seconds}))\n{repeated}\nexit 1")
     }
 
     /// Returns the arguments with which corewise records the runs.
@@ -154,7 +154,7 @@ impl Commands {
         }
         let dir = quoted(&self.dir);
         step(
-            "Left to do: run baseline, sample and bolt in turns, and keep the fastest",
+            "Left to do: run baseline, sample and bolt in turn, and keep the fastest",
             &[format!("ls {dir}")],
         );
         text

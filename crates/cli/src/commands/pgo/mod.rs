@@ -556,7 +556,7 @@ fn describe(outcome: &Outcome) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{line}");
     };
-    line(format!("measured: median CPU time, mean gain over the baseline [95 %], {rounds} rounds in turns"));
+    line(format!("measured: median CPU time, mean gain over the baseline [95 %], {rounds} rounds in turn"));
     line(table.to_string().trim_end().to_owned());
     notes.iter().for_each(|note| line(format!("note: {}", Name(note))));
     if let Some(build) = build {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn variants_take_turns_and_one_stays_as_a_file_of_its_own() {
+    fn variants_run_in_turn_and_one_stays_as_a_file_of_its_own() {
         let folder = Folder::new(Some("before"));
         let mut place = folder.place();
         folder.build(&mut place, "baseline");

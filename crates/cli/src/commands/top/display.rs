@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The least time between two drawings: a tenth of a second seems immediate.
 const DRAWN_WITHIN: Duration = Duration::from_millis(100);
 
-/// A display that the loop feeds, and that has its turns in between.
+/// A display that the loop feeds, and that is served in between.
 pub type Shared = Rc<RefCell<Display>>;
 
 /// The display.
@@ -89,22 +89,22 @@ impl Display {
     }
 
     /// Takes in keys, and draws if that is due. Returns whether it is over.
-    pub fn take_turn(&mut self) -> bool {
-        if let Err(error) = self.try_turn() {
+    pub fn serve(&mut self) -> bool {
+        if let Err(error) = self.try_serve() {
             self.failure.get_or_insert(error);
             self.is_over = true;
         }
         self.is_over
     }
 
-    fn try_turn(&mut self) -> Result<()> {
+    fn try_serve(&mut self) -> Result<()> {
         let Some(mut terminal) = self.terminal.take() else { return Ok(()) };
-        let result = self.turn_on(&mut terminal);
+        let result = self.show_on(&mut terminal);
         self.terminal = Some(terminal);
         result
     }
 
-    fn turn_on(&mut self, terminal: &mut LiveTerminal) -> Result<()> {
+    fn show_on(&mut self, terminal: &mut LiveTerminal) -> Result<()> {
         let mut keys = Vec::new();
         while is_readable(terminal) {
             keys.extend(terminal.keys().context("cannot read keys")?);
@@ -166,7 +166,7 @@ impl Onlooker for Looker {
         self.display.borrow().due_within()
     }
 
-    fn take_turn(&mut self, _: &mut dyn Trees) -> bool {
-        self.display.borrow_mut().take_turn()
+    fn serve(&mut self, _: &mut dyn Trees) -> bool {
+        self.display.borrow_mut().serve()
     }
 }

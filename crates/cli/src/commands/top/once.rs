@@ -55,7 +55,7 @@ impl Onlooker for Once {
         None
     }
 
-    fn take_turn(&mut self, _: &mut dyn Trees) -> bool {
+    fn serve(&mut self, _: &mut dyn Trees) -> bool {
         self.0.get()
     }
 }

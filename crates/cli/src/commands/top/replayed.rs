@@ -1,7 +1,7 @@
 //! A recording that is shown at its own speed, or another one.
 //!
 //! The recorded world never waits. Here the loop's observer waits before each input until its time has come;
-//! meanwhile the display has its turns. When it is over, the world is finished.
+//! meanwhile the display is shown. When it is over, the world is finished.
 
 use super::display::Shared;
 use anyhow::{Context, Result};
@@ -80,9 +80,9 @@ impl Clock {
         }
     }
 
-    /// Gives the display its turn, and waits for a key, a signal, or so long.
+    /// Shows the display, and waits for a key, a signal, or so long.
     fn wait(&mut self, most: Duration) {
-        if self.display.borrow_mut().take_turn() {
+        if self.display.borrow_mut().serve() {
             return;
         }
         let due = self.display.borrow().due_within().map_or(most, |due| due.min(most));

@@ -7,7 +7,7 @@ use crate::ids::PeId;
 use crate::kernels::{Kernel, Nas, ProblemClass};
 use crate::machine_model::Curve;
 use crate::profile::{
-    self, Circumstances, MachineProfile, Measurement, Resource, Subject, Verdict, Workload,
+    self, Circumstances, MachineProfile, Measurement, Preference, Resource, Subject, Workload,
 };
 use model::{Model, OVERHEAD};
 use proptest::prelude::*;
@@ -43,14 +43,19 @@ fn check_near(what: &str, found: &Measurement, truth: f64) {
     assert!(found.high - found.low < 0.15 * truth.abs().max(1.0), "{what}: {found:?} is wide");
 }
 
-fn delta_of(profile: &MachineProfile, close: &str, distant: &str, kernel: Kernel) -> (Measurement, Verdict) {
+fn delta_of(
+    profile: &MachineProfile,
+    close: &str,
+    distant: &str,
+    kernel: Kernel,
+) -> (Measurement, Preference) {
     let (close, distant) = (class(profile, close), class(profile, distant));
     let is_it = |delta: &&profile::Delta| {
         matches!(delta.subject, Subject::Workload(it) if it.first.kernel == kernel && it.first == it.second)
             && (delta.close, delta.distant) == (close, distant)
     };
     let delta = profile.deltas.iter().find(is_it).unwrap();
-    (delta.delta, delta.verdict)
+    (delta.delta, delta.preference)
 }
 
 #[test]
@@ -58,12 +63,12 @@ fn an_smt_machine_shows_what_its_siblings_share() {
     let mut model = Model { outliers: 0.03, drift_per_minute: 0.2, ..Model::new(SMT, 1) };
     let profile = run(&mut model, &settings(&[Kernel::Alternate, Kernel::FpAdd, Kernel::IntAdd]));
     assert_eq!(profile.classes.iter().map(|class| class.pairs).collect::<Vec<_>>(), [2, 4]);
-    let (sync, verdict) = delta_of(&profile, "same core", "same L3", Kernel::Alternate);
+    let (sync, preference) = delta_of(&profile, "same core", "same L3", Kernel::Alternate);
     check_near("synchronisation", &sync, 3.0);
-    assert_eq!(verdict, Verdict::Close);
-    let (fp, verdict) = delta_of(&profile, "same core", "same L3", Kernel::FpAdd);
+    assert_eq!(preference, Preference::Close);
+    let (fp, preference) = delta_of(&profile, "same core", "same L3", Kernel::FpAdd);
     check_near("computation", &fp, -0.9);
-    assert_eq!(verdict, Verdict::Distant);
+    assert_eq!(preference, Preference::Distant);
     assert!(profile.deltas.iter().all(|delta| delta.delta.repetitions >= 5));
     let both = Workload::both(Kernel::FpAdd, 0);
     let (first, second) = profile.slowdowns(class(&profile, "same core"), &both).unwrap();
@@ -81,11 +86,11 @@ fn nothing_shared_is_known_to_be_indifferent() {
     let mut model = Model { noise: 0.01, ..Model::new("numa:2 pack:1 l3:1 core:8 pu:1", 2) };
     let settings = Settings { interval_width: 0.01, ..settings(&[Kernel::HandOver, Kernel::IntAdd]) };
     let profile = run(&mut model, &settings);
-    let (_, verdict) = delta_of(&profile, "same L3", "across", Kernel::IntAdd);
-    assert_eq!(verdict, Verdict::Indifferent);
-    let (latency, verdict) = delta_of(&profile, "same L3", "across", Kernel::HandOver);
+    let (_, preference) = delta_of(&profile, "same L3", "across", Kernel::IntAdd);
+    assert_eq!(preference, Preference::Indifferent);
+    let (latency, preference) = delta_of(&profile, "same L3", "across", Kernel::HandOver);
     check_near("hand-over", &latency, 4.0);
-    assert_eq!(verdict, Verdict::Close);
+    assert_eq!(preference, Preference::Close);
     assert_eq!(profile.latencies.len(), 16 * 15 / 2);
     let latency = profile.latencies.iter().find(|latency| (latency.a, latency.b) == (PeId(0), PeId(9)));
     check_near("nanoseconds", &latency.unwrap().ns, 500.0);
@@ -98,7 +103,7 @@ fn noise_above_the_difference_is_unknown() {
     let settings =
         Settings { budget: Duration::from_secs(2), ..settings(&[Kernel::Branches, Kernel::LoadLatency]) };
     let profile = run(&mut model, &settings);
-    let unknown = profile.deltas.iter().filter(|delta| delta.verdict == Verdict::Unknown).count();
+    let unknown = profile.deltas.iter().filter(|delta| delta.preference == Preference::Unknown).count();
     assert!(unknown * 2 > profile.deltas.len(), "{:?}", profile.deltas);
     assert!(profile.circumstances.notes.iter().any(|note| note.contains("wider intervals")));
 }

@@ -25,7 +25,7 @@ pub struct Model {
     pub stolen: f64,
     /// The machine slows down by this share per minute.
     pub drift_per_minute: f64,
-    /// PEs that another thread shares in turns, with the share that is left.
+    /// PEs that another thread shares, with the share that is left.
     pub left: BTreeMap<PeId, f64>,
     /// What fails.
     pub failure: fn(&Task) -> Option<ExecutorError>,

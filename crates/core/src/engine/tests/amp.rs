@@ -118,7 +118,7 @@ fn rr_shares_the_fast_pes_equally() {
          s0ss0ss
          ss0ss00",
     );
-    let twice = timeline("rr:turn=2s", &one_fast(), 7, application(0, 3));
+    let twice = timeline("rr:stay=2s", &one_fast(), 7, application(0, 3));
     check(
         twice,
         "00sssss
@@ -212,7 +212,7 @@ fn pa_hp_threshold_is_one_more_than_the_fast_pes_and_can_be_set() {
 #[test]
 fn pa_puts_a_thread_that_enters_a_sequential_phase_before_all_others_until_its_boost_is_spent() {
     // Application 0 is sequential from 2 s on, which is seen at 3 s; application 1 has always one thread.
-    // After the boost (one second, then three) both are MP, and the turn of the first begins.
+    // After the boost (one second, then three) both are MP, and the stay of the first begins.
     let threads = || vec![thread(0), blocked(0, 2..20), blocked(0, 2..20), thread(1)];
     check(
         timeline("pa", &one_fast(), 8, threads()),
@@ -264,12 +264,12 @@ fn pa_swaps_in_one_step_and_not_for_a_phase_that_is_over_before_it() {
 
 #[test]
 fn pa_takes_the_fast_pe_from_a_thread_that_tells_it_spins() {
-    // §2.2.1. The turn of the first would last to the end; it spins from 2 to 5 s.
+    // §2.2.1. The stay of the first would last to the end; it spins from 2 to 5 s.
     let mut threads = [application(0, 1), application(1, 1)].concat();
     let spins = |spinning| Hints { spinning, ..Hints::default() };
     threads[0].hints = vec![(second(2), spins(true)), (second(5), spins(false))];
     check(
-        timeline("pa:turn=60s", &one_fast(), 7, threads),
+        timeline("pa:stay=60s", &one_fast(), 7, threads),
         "0ssssss
          s000000",
     );

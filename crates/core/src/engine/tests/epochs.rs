@@ -5,7 +5,7 @@ use crate::board::{Agreed, Ask, Board, Note};
 use crate::guard::waits::{EPOCH, TAKEN_BACK};
 use crate::observe::{Event, EventBatch, ProcessReading};
 use crate::plan::SettingKind;
-use crate::waits::Mitigations;
+use crate::waits::WaitChanges;
 
 /// The second of the common clock in which the run begins.
 const AHEAD: u64 = 7_000;
@@ -43,8 +43,8 @@ impl Run {
 }
 
 fn run() -> Run {
-    let mitigations = Mitigations { spin: true, turns: false };
-    let config = EngineConfig { mitigations, guard: Some(1), ..EngineConfig::default() };
+    let waits = WaitChanges { spin: true, turns: false };
+    let config = EngineConfig { waits, guard: Some(1), ..EngineConfig::default() };
     Run { engine: Engine::new(bulldozer(), policy::build("default").unwrap(), config), reasons: Vec::new() }
 }
 

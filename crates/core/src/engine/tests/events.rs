@@ -3,7 +3,7 @@
 use super::*;
 use crate::observe::{ApplicationReading, Event, EventBatch, EventKind, RunnableThreads};
 use crate::policy::Claims;
-use crate::waits::Mitigations;
+use crate::waits::WaitChanges;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -333,8 +333,7 @@ fn a_program_that_is_executed_is_an_application_at_once() {
 
 #[test]
 fn waits_are_changed_between_observations_also_before_the_first() {
-    let config =
-        EngineConfig { mitigations: Mitigations { spin: true, turns: true }, ..EngineConfig::default() };
+    let config = EngineConfig { waits: WaitChanges { spin: true, turns: true }, ..EngineConfig::default() };
     let mut engine =
         Engine::new(bulldozer(), Box::new(Listener { kinds: &[], asked: Rc::default() }), config);
     let leader = ThreadId { tid: 7, generation: 1 };

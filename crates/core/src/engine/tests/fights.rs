@@ -42,8 +42,8 @@ fn a_thread_that_undoes_its_binding_three_times_is_left_alone() {
 #[test]
 fn so_is_one_for_which_another_tool_sets_masks_as_often() {
     // The other tool gives it PEs of its own, and every PE again three seconds later.
-    let turn = |at: u64| [(second(at), Interference::Pins), (second(at + 3), Interference::Widens)];
-    let (drawn, _) = fight(40, (3..40).step_by(6).flat_map(turn).collect());
+    let fight_back = |at: u64| [(second(at), Interference::Pins), (second(at + 3), Interference::Widens)];
+    let (drawn, _) = fight(40, (3..40).step_by(6).flat_map(fight_back).collect());
     assert_eq!(drawn, "b.....b.....b...........................");
     // The other tool gives it PEs to which the engine has bound some thread, which looks inherited.
     let (drawn, engine) = fight(20, each_second(2, 20, Interference::Copies));

@@ -4,7 +4,7 @@ use super::*;
 use crate::observe::{
     CounterReading, Event, EventBatch, IdleWait, Observation, ProcessReading, SampleReading, ThreadReading,
 };
-use crate::waits::Mitigations;
+use crate::waits::WaitChanges;
 
 /// Returns an observation of three threads of one process; a letter in `running` stands for a running thread.
 /// Each was sampled 100 times per second, and has spun in the given number of samples so far.
@@ -44,8 +44,8 @@ fn drawn(engine: &Engine) -> String {
 
 #[test]
 fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end() {
-    let mitigations = Mitigations { spin: false, turns: true };
-    let config = EngineConfig { mitigations, guard: Some(1), ..EngineConfig::default() };
+    let waits = WaitChanges { spin: false, turns: true };
+    let config = EngineConfig { waits, guard: Some(1), ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
     for at_ms in [0, 50, 100] {
         report(&mut engine, IdleWait::Fixed, at_ms, [at_ms, at_ms], 1);
@@ -72,8 +72,8 @@ fn threads_that_want_a_pe_are_spread_keep_their_pes_and_are_free_when_turns_end(
 /// Two of them on one PE would yield it to each other in vain, while they wait for the rest.
 #[test]
 fn threads_that_yield_are_spread_while_they_lack_pes_if_they_fill_all_pes() {
-    let mitigations = Mitigations { spin: false, turns: true };
-    let config = EngineConfig { mitigations, ..EngineConfig::default() };
+    let waits = WaitChanges { spin: false, turns: true };
+    let config = EngineConfig { waits, ..EngineConfig::default() };
     let mut engine = Engine::new(bulldozer(), policy::build("default").unwrap(), config);
     engine.step(&observation(1_000, "ac", 0));
     for at_ms in [0, 250, 500, 750, 1_000] {

@@ -128,9 +128,9 @@ impl Policy for Restless {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let turn = (scene.now.0 / 10_000_000) as u32 % 2;
+        let half = (scene.now.0 / 10_000_000) as u32 % 2;
         let bound = scene.threads.iter().enumerate().map(|(index, subject)| {
-            let pes = CpuSet::single(PeId(if index < scene.threads.len() / 2 { 0 } else { turn }));
+            let pes = CpuSet::single(PeId(if index < scene.threads.len() / 2 { 0 } else { half }));
             (subject.view.thread, Assignment { pes, reason: "test".into() })
         });
         Placement { bound: bound.collect(), ..Placement::default() }

@@ -5,7 +5,7 @@ use crate::observe::{Event, EventBatch, Input, ProcessReading, Treatment, Treatm
 use crate::plan::SettingKind;
 use crate::recording::{Header, Question, Recording, to_line};
 use crate::report::Sources;
-use crate::waits::Mitigations;
+use crate::waits::WaitChanges;
 use std::sync::Arc;
 
 /// The treatment of the first process.
@@ -128,7 +128,7 @@ struct Waiting(Engine);
 
 impl Waiting {
     fn new() -> Waiting {
-        let config = EngineConfig { mitigations: Mitigations::ALL, ..EngineConfig::default() };
+        let config = EngineConfig { waits: WaitChanges::ALL, ..EngineConfig::default() };
         Waiting(Engine::new(bulldozer(), Box::new(ToTheFirst), config))
     }
 
@@ -159,7 +159,7 @@ impl Waiting {
 
 #[test]
 fn waits_are_given_back_with_the_reason_when_a_rule_or_a_client_says_so_and_changed_again_later() {
-    let turns = Treatment { waits: Mitigations { spin: false, turns: true }, ..Treatment::default() };
+    let turns = Treatment { waits: WaitChanges { spin: false, turns: true }, ..Treatment::default() };
     let rule = "its rule no longer permits that";
     let cases = [(turns, rule), (Treatment::untouched("it was detached"), "it was detached")];
     for (treatment, reason) in cases {

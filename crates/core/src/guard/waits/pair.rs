@@ -5,7 +5,7 @@ use crate::random::Random;
 use std::time::Duration;
 
 /// At the beginning of an epoch so much is not measured, nor after it: threads that spin go on for a while.
-/// *Derived*: the 300,000 turns of libgomp's loop, of 40 to 140 cycles each, take 4 to 14 ms at 3 GHz.
+/// *Derived*: the 300,000 iterations of libgomp's loop, of 40 to 140 cycles each, take 4 to 14 ms at 3 GHz.
 pub const SETTLES: Duration = Duration::from_millis(16);
 
 /// The loop may be a moment early: timers of poll(2) are exact to a millisecond.

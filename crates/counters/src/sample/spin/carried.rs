@@ -235,12 +235,12 @@ impl<'a> Loop<'a> {
         let waits = any(|instruction| instruction.waits);
         let others = groups.iter().enumerate().filter(|&(other, _)| other != group).map(|(_, other)| other);
         (waits || any(polls) && !groups.iter().any(scans))
-            && self.is_turn_counter(&groups[group], &self.varying(others), waits)
+            && self.counts_iterations(&groups[group], &self.varying(others), waits)
     }
 
     /// `others`: what varies in the loop besides the group. `waits`: whether the loop pauses, which says more
     /// than what it compares.
-    fn is_turn_counter(&self, group: &Set, others: &Set, waits: bool) -> bool {
+    fn counts_iterations(&self, group: &Set, others: &Set, waits: bool) -> bool {
         let all = self.all_from(group);
         let steps = |member: usize| self.uses[member].len() == 1;
         let uses = |member: &usize| self.uses[*member].iter().any(|(_, reached)| reached.meets(&all));

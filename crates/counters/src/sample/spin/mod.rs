@@ -1,9 +1,9 @@
 //! Does a thread wait busily at a sampled instruction?
 //!
-//! Problem. A thread that waits for another by turning around a flag burns a PE and needs none of its units.
-//! Its loop may be three instructions or seventy, with calls, round counters, back-off and several places
-//! looked at. But many a working loop also holds a way around that does nothing, and the way into a lock
-//! leads through the code that waits for it.
+//! Problem. A thread that waits for another by checking a flag in a loop burns a PE and needs none of its
+//! units. Its loop may be three instructions or seventy, with calls, round counters, back-off and several
+//! places looked at. But many a working loop also holds a way around that does nothing, and the way into a
+//! lock leads through the code that waits for it.
 //!
 //! Approach, in two steps. First: could this be a wait? The code around the sampled instruction is followed
 //! through jumps, calls, returns and the linkage table ([`graph`]). What does lasting work is taken out:

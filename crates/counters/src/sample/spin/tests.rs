@@ -91,9 +91,9 @@ fn a_wait_that_looks_through_a_function_is_recognised() {
 }
 
 #[test]
-fn a_wait_that_counts_its_turns_is_recognised() {
+fn a_wait_that_counts_its_iterations_is_recognised() {
     let optimised = "8b0785c0751931c0b901286beeeb059085d2750b4883c0018b174839c875f1c3";
-    check("while (!*flag && turns++ < most);", optimised, 0x14, true);
+    check("while (!*flag && count++ < most);", optimised, 0x14, true);
     let plain = "554889e548897de848c745f800000000eb10b800286bee483b45f87211488345f801488b45e88b0085c074e6\
                  eb0190905dc3";
     check("without optimisation", plain, 0x22, true);

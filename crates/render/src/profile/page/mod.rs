@@ -6,7 +6,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use super::{comparisons::verdict, words};
+use super::{comparisons::headline, words};
 use crate::chart;
 use crate::page::words::{Seconds, Share};
 use crate::page::{self, known, text};
@@ -68,9 +68,9 @@ fn header(profile: &MachineProfile) -> Markup {
         ("Time lost to others", text(Share(about.lost_share))),
         ("corewise", text(&about.corewise)),
     ];
-    let verdicts = html! {
-        p.verdict { (verdict(profile)) }
-        @if !profile.complete { p.verdict { "Not everything that was planned was measured." } }
+    let headline = html! {
+        p.headline { (headline(profile)) }
+        @if !profile.complete { p.headline { "Not everything that was planned was measured." } }
     };
-    page::header("calibrate", &text(title(profile)), &facts, &verdicts)
+    page::header("calibrate", &text(title(profile)), &facts, &headline)
 }

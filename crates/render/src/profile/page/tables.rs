@@ -43,7 +43,7 @@ pub fn deltas(profile: &MachineProfile) -> Markup {
             td.figure { (words::class(profile, d.close)) }
             td.figure { (words::class(profile, d.distant)) }
             td.figure { (words::signed(d.delta)) }
-            td.figure { (d.verdict) }
+            td.figure { (d.preference) }
             td.figure { (d.delta.repetitions) }
         }
     });

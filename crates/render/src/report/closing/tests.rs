@@ -27,7 +27,7 @@ fn trainings(change: impl Fn(&mut Report)) -> Report {
 
 fn spinning(report: &mut Report) {
     report.waits.programs = programs(&[("train.py", 4)]);
-    report.waits.shortened_processes = 4;
+    report.waits.processes_with_short_waits = 4;
     report.waits.spinning_cpu_seconds = Some(18.6);
 }
 
@@ -146,7 +146,7 @@ fn every_form_has_the_same_first_sentence() {
     assert!(explanation::of_run(&run).starts_with(&sentence));
     assert!(explanation::of_thread(&run, 1).unwrap().starts_with(&sentence));
     assert!(table::render(&run).starts_with(&sentence));
-    assert!(page::render(&run).contains(&format!("<p class=\"verdict\">{sentence}</p>")));
+    assert!(page::render(&run).contains(&format!("<p class=\"headline\">{sentence}</p>")));
     assert!(sentence.ends_with(&format!("{}.", of_run(&run).split(". 10.40 s").next().unwrap())));
 }
 

@@ -30,7 +30,7 @@ fn tried() -> Report {
     report.guard = Some(findings);
     report.threads[2].standing = Standing::SelfPinned;
     report.waits.spinning_cpu_seconds = Some(1.5);
-    report.waits.shortened_processes = 2;
+    report.waits.processes_with_short_waits = 2;
     report.waits.processes_in_turns = 1;
     report.waits.guard = Some(WaitsFindings {
         state: WaitsState::TakenBack,
@@ -104,7 +104,7 @@ fn reasons_of_being_free_are_those_of_the_policy() {
     for (class, policy, words) in [
         (FpuClass::Light, "spread", "uses floating point too little"),
         (FpuClass::Unknown, "spread:hysteresis=0.1", "too little is known about its usage"),
-        (FpuClass::Light, "pa:turn=1s", "the policy never asked to bind it"),
+        (FpuClass::Light, "pa:stay=1s", "the policy never asked to bind it"),
         (FpuClass::Unknown, "no such policy", "the policy never asked to bind it"),
     ] {
         let text = free(class, policy);

@@ -73,13 +73,13 @@ fn header(report: &Report) -> Markup {
         ("corewise itself", text(own_cost(report))),
     ];
     let command = html! { code { (report.command.join(" ")) } };
-    let verdict = html! {
-        p.verdict { (headline(report).to_string()) }
+    let headline_and_more = html! {
+        p.headline { (headline(report).to_string()) }
         @if let Some(why) = &report.nothing_to_gain {
             (page::remark(format_args!("{}: nothing bound, {why}", report.policy)))
         }
     };
-    page::header("run", &command, &facts, &verdict)
+    page::header("run", &command, &facts, &headline_and_more)
 }
 
 fn application(app: &ApplicationReport) -> Markup {

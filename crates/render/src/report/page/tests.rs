@@ -170,11 +170,11 @@ fn an_empty_run_has_a_page() {
 fn every_form_begins_with_what_was_done_about_waits() {
     let mut report = pair();
     report.nothing_to_gain = Some("nothing is shared".into());
-    report.waits.shortened_processes = 4;
+    report.waits.processes_with_short_waits = 4;
     report.waits.processes_in_turns = 2;
     let page = render(&report);
     let forms = [
-        ("page", page.split_once("class=\"verdict\"").unwrap().1),
+        ("page", page.split_once("class=\"headline\"").unwrap().1),
         ("text", &crate::report::table::render(&report)),
         ("explanation", &crate::report::explanation::of_run(&report)),
     ];

@@ -92,7 +92,7 @@ impl Discipline for Cfs {
 
     fn yields(&self, _entity: &mut Entity) {}
 
-    fn turn_max_ns(&self) -> i64 {
+    fn slice_max_ns(&self) -> i64 {
         self.latency_ns()
     }
 }

@@ -87,7 +87,7 @@ impl Discipline for Eevdf {
         entity.deadline = (entity.deadline + slice).min(entity.vtime + 2 * slice);
     }
 
-    fn turn_max_ns(&self) -> i64 {
+    fn slice_max_ns(&self) -> i64 {
         self.slice_ns
     }
 }

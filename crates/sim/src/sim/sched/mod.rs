@@ -88,11 +88,11 @@ impl Sim {
         let entity = self.threads[thread].entity;
         let owed = match self.threads[thread].pe {
             Some(last) => self.rules.owed(&self.cpus[last].queue, &entity, arrival),
-            // How far its parent is in its turn is chance.
+            // How far its parent is in its slice is chance.
             None => {
                 let key = self.threads[thread].key;
-                let turn_ns = self.rules.turn_max_ns() as usize;
-                -(self.chance.below(Purpose::FirstTurn, &[key], turn_ns) as i64)
+                let slice_ns = self.rules.slice_max_ns() as usize;
+                -(self.chance.below(Purpose::FirstSlice, &[key], slice_ns) as i64)
             }
         };
         self.threads[thread].pe = Some(pe);
@@ -235,7 +235,7 @@ impl Sim {
         self.vacant.push_back(pe);
         self.moved.push(pe);
         self.touch(pe);
-        self.note_turn(thread);
+        self.note_slice(thread);
     }
 
     /// Gives an idle PE its next thread, if there is one.

@@ -84,12 +84,12 @@ impl Os {
     }
 
     /// Returns the longest time for which a thread has a PE while others wait.
-    pub fn turn_max(&self) -> Duration {
-        Duration::from_nanos(self.discipline().turn_max_ns() as u64) + self.tick
+    pub fn slice_max(&self) -> Duration {
+        Duration::from_nanos(self.discipline().slice_max_ns() as u64) + self.tick
     }
 
     /// Returns the shortest time for which a thread has a PE while others wait: whole ticks.
-    pub fn turn_min(&self) -> Duration {
+    pub fn slice_min(&self) -> Duration {
         let ticks = self.slice.as_nanos().div_ceil(self.tick.as_nanos()).max(1);
         self.tick.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
     }

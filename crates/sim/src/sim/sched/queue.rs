@@ -107,7 +107,7 @@ pub(crate) trait Discipline {
     /// Notes that a thread yields.
     fn yields(&self, entity: &mut Entity);
     /// Returns the longest time for which a thread has the PE while others wait.
-    fn turn_max_ns(&self) -> i64;
+    fn slice_max_ns(&self) -> i64;
 }
 
 /// A PE's threads.

@@ -75,9 +75,9 @@ impl Wait {
             Waiting::SpinThenNotify { notify_after, block_after } => {
                 Self { notify_ns: ns(notify_after), block_ns: ns(block_after), ..spins }
             }
-            Waiting::Library { spin_count, turn } => {
+            Waiting::Library { spin_count, iteration } => {
                 let count = process.spin_count.unwrap_or(spin_count);
-                Self { block_ns: count as f64 * ns(turn), ..spins }
+                Self { block_ns: count as f64 * ns(iteration), ..spins }
             }
             Waiting::Yield { every, block_after } => {
                 let (every, block_ns) = (ns(every).max(1.0), ns(block_after));

@@ -3,30 +3,30 @@
 use crate::plan::SettingKind;
 use serde::{Deserialize, Serialize};
 
-/// What may be changed about waits.
+/// What may be changed about waits: they may become short, or programs may take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Mitigations {
+pub struct WaitChanges {
     /// Idle threads may spin for a shorter time.
     pub spin: bool,
     /// Programs may take turns.
     pub turns: bool,
 }
 
-impl Mitigations {
+impl WaitChanges {
     /// Nothing.
-    pub const NONE: Mitigations = Mitigations { spin: false, turns: false };
+    pub const NONE: WaitChanges = WaitChanges { spin: false, turns: false };
 
     /// Everything.
-    pub const ALL: Mitigations = Mitigations { spin: true, turns: true };
+    pub const ALL: WaitChanges = WaitChanges { spin: true, turns: true };
 
     /// The words that users write.
     pub const WORDS: &str = "off|spin|turns|auto";
 
     /// Returns what a word means: nothing, one of both, or both.
-    pub fn from_word(word: &str) -> Option<Mitigations> {
+    pub fn from_word(word: &str) -> Option<WaitChanges> {
         let all = [(false, false), (true, false), (false, true), (true, true)];
-        let mut all = all.into_iter().map(|(spin, turns)| Mitigations { spin, turns });
-        all.find(|mitigations| mitigations.word() == word)
+        let mut all = all.into_iter().map(|(spin, turns)| WaitChanges { spin, turns });
+        all.find(|changes| changes.word() == word)
     }
 
     /// Returns the word for it.
@@ -45,8 +45,8 @@ impl Mitigations {
     }
 
     /// Returns what both permit.
-    pub fn and(self, other: Mitigations) -> Mitigations {
-        Mitigations { spin: self.spin && other.spin, turns: self.turns && other.turns }
+    pub fn and(self, other: WaitChanges) -> WaitChanges {
+        WaitChanges { spin: self.spin && other.spin, turns: self.turns && other.turns }
     }
 
     /// Returns whether a setting of this kind may be changed; those that are not of waits may.

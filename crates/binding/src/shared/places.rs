@@ -1,9 +1,9 @@
-//! Numbered slots shared by all runs of one user; each slot is held by at most one of them.
+//! Numbered places shared by all runs of one user; each place is held by at most one of them.
 //!
 //! Problem: several runs must not choose the same PE, and must agree on turns, though none of them leads.
-//! Approach: a slot is the lock of one byte in a file in the user's runtime directory. A lock is released
+//! Approach: a place is the lock of one byte in a file in the user's runtime directory. A lock is released
 //! when its holder ends, however it ends, so nothing is ever left behind. Locks of other programs on that
-//! file are no slots: they are known by their kind, or their length. Limits: without a runtime directory
+//! file are no places: they are known by their kind, or their length. Limits: without a runtime directory
 //! nothing is shared; different users share nothing.
 
 use crate::runtime_directory;
@@ -13,12 +13,12 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-/// More adjacent slots than one run ever holds. The kernel merges their locks.
+/// More adjacent places than one run ever holds. The kernel merges their locks.
 const ADJACENT_MAX: i64 = 1 << 13;
 
-/// The slots of one kind, numbered from 0 to below `most`.
+/// The places of one kind, numbered from 0 to below `most`.
 #[derive(Debug)]
-pub struct Slots {
+pub struct Places {
     file: File,
     most: i64,
     own: BTreeSet<i64>,
@@ -27,55 +27,55 @@ pub struct Slots {
 /// The locks of others.
 #[derive(Debug, Default)]
 struct Locks {
-    /// The slots of other runs.
-    slots: Vec<i64>,
+    /// The places of other runs.
+    places: Vec<i64>,
     /// Whether there are locks that are not of a corewise.
     are_foreign: bool,
 }
 
-impl Slots {
-    /// Opens the slots whose locks are in the runtime directory's file of this name.
-    pub fn open(name: &str, most: i64) -> io::Result<Slots> {
-        Ok(Slots::of(runtime_directory::shared(name)?, most))
+impl Places {
+    /// Opens the places whose locks are in the runtime directory's file of this name.
+    pub fn open(name: &str, most: i64) -> io::Result<Places> {
+        Ok(Places::of(runtime_directory::shared(name)?, most))
     }
 
-    pub(crate) fn of(file: File, most: i64) -> Slots {
-        Slots { file, most, own: BTreeSet::new() }
+    pub(crate) fn of(file: File, most: i64) -> Places {
+        Places { file, most, own: BTreeSet::new() }
     }
 
-    /// Takes a slot; returns `false` if another run holds it.
-    pub fn take(&mut self, slot: i64) -> bool {
-        let is_ours = self.own.contains(&slot) || self.set(libc::F_WRLCK, slot);
+    /// Takes a place; returns `false` if another run holds it.
+    pub fn take(&mut self, place: i64) -> bool {
+        let is_ours = self.own.contains(&place) || self.set(libc::F_WRLCK, place);
         if is_ours {
-            self.own.insert(slot);
+            self.own.insert(place);
         }
         is_ours
     }
 
-    /// Takes one of these slots that no run holds, including this one.
+    /// Takes one of these places that no run holds, including this one.
     pub fn take_any(&mut self, mut of: Range<i64>) -> Option<i64> {
-        of.find(|slot| !self.own.contains(slot) && self.take(*slot))
+        of.find(|place| !self.own.contains(place) && self.take(*place))
     }
 
-    /// Releases a slot.
-    pub fn leave(&mut self, slot: i64) {
-        if self.own.remove(&slot) {
-            // If that fails, the slot is released when this run ends.
-            self.set(libc::F_UNLCK, slot);
+    /// Releases a place.
+    pub fn leave(&mut self, place: i64) {
+        if self.own.remove(&place) {
+            // If that fails, the place is released when this run ends.
+            self.set(libc::F_UNLCK, place);
         }
     }
 
-    /// Returns the slots of this run.
+    /// Returns the places of this run.
     pub fn own(&self) -> &BTreeSet<i64> {
         &self.own
     }
 
-    /// Returns the slots of other runs, in order.
+    /// Returns the places of other runs, in order.
     pub fn others(&self) -> Vec<i64> {
-        self.locks().slots
+        self.locks().places
     }
 
-    /// Returns whether programs other than corewise have locked slots.
+    /// Returns whether programs other than corewise have locked places.
     pub fn are_locked_by_strangers(&self) -> bool {
         self.locks().are_foreign
     }
@@ -100,17 +100,17 @@ impl Slots {
             ranges.extend([range.start..taken.start, taken.end..range.end]);
             // Those of a corewise are of an open file, which the kernel shows by this.
             if found.l_pid == -1 && taken.end - taken.start <= ADJACENT_MAX {
-                locks.slots.extend(taken);
+                locks.places.extend(taken);
             } else {
                 locks.are_foreign = true;
             }
         }
-        locks.slots.sort_unstable();
+        locks.places.sort_unstable();
         locks
     }
 
-    fn set(&self, kind: i32, slot: i64) -> bool {
-        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock(kind, slot, 1))).is_ok()
+    fn set(&self, kind: i32, place: i64) -> bool {
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock(kind, place, 1))).is_ok()
     }
 }
 
@@ -127,9 +127,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_of_strangers_are_no_slots_however_long_they_are() {
+    fn locks_of_strangers_are_no_places_however_long_they_are() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open = || Slots::of(file.reopen().unwrap(), 1 << 46);
+        let open = || Places::of(file.reopen().unwrap(), 1 << 46);
         let (ours, mut theirs) = (open(), open());
         assert!(theirs.take(1 << 40) && !ours.are_locked_by_strangers());
         let stranger = file.reopen().unwrap();
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn the_places_of_all_others_are_listed_whichever_came_first() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open = || Slots::of(file.reopen().unwrap(), 1 << 32);
+        let open = || Places::of(file.reopen().unwrap(), 1 << 32);
         let ours = open();
-        let mut others: Vec<Slots> = (0..6).map(|_| open()).collect();
-        for (other, slots) in
+        let mut others: Vec<Places> = (0..6).map(|_| open()).collect();
+        for (other, places) in
             others.iter_mut().zip([[90, 7], [5, 80], [1 << 30, 6], [4, 5_000], [40, 2], [1, 30]])
         {
-            assert!(slots.into_iter().all(|slot| other.take(slot)));
+            assert!(places.into_iter().all(|place| other.take(place)));
         }
         assert_eq!(ours.others(), [1, 2, 4, 5, 6, 7, 30, 40, 80, 90, 5_000, 1 << 30]);
     }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_place_is_one_corewises_until_it_leaves_it_or_ends() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let open = || Slots::of(file.reopen().unwrap(), 8);
+        let open = || Places::of(file.reopen().unwrap(), 8);
         let (mut ours, mut theirs) = (open(), open());
         assert!(ours.take(2) && ours.take(2) && !theirs.take(2));
         assert!(ours.take(3));
