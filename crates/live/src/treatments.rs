@@ -105,7 +105,7 @@ impl Treated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corewise_core::mitigations::Mitigations;
+    use corewise_core::waits::WaitChanges;
     use std::sync::Mutex;
 
     /// Treatments that the test changes, and the processes that were forgotten.
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn threads_are_read_where_waits_may_be_changed() {
         let made = Made::default();
-        made.treat(7, Treatment { waits: Mitigations::NONE, ..Treatment::default() });
+        made.treat(7, Treatment { waits: WaitChanges::NONE, ..Treatment::default() });
         let mut treated = Treated::by(Box::new(made));
         assert!(treated.is_read(8) && !treated.is_read(7));
         assert_eq!(treated.unread, BTreeSet::from([7]));
