@@ -9,7 +9,9 @@
 //! cross-domain migrations whenever possible", §3.4), and a change is a swap: one thread leaves a fast PE and
 //! another takes its place in the same step (the swapping mechanism of §2.1). Among equals on slow PEs and
 //! the free fast PEs, the pair that shares most is matched first, so that a promoted thread stays within its
-//! last-level cache if possible (the topology-awareness of §3.4). Each fast SMT core gets one thread before
+//! last-level cache if possible (the topology-awareness of §3.4). The threads below a cache that has both
+//! kinds of PEs settle their order among themselves: only a better claim, or a fast PE that nobody there
+//! wants, takes a thread to another cache ([`Candidate::claim`]). Each fast SMT core gets one thread before
 //! any gets a second one. Which of the fast PEs of one last-level cache a thread runs on makes no difference
 //! to these policies, so it is bound to all of them: a mask is as wide as the policy's meaning permits. While
 //! every fast PE is taken, the other threads may be kept on the slow PEs; within those the operating system
@@ -48,12 +50,24 @@ pub struct Amp {
     unclaimed: CpuSet,
     /// The fast PEs of each last-level cache.
     by_cache: Vec<CpuSet>,
+    homes: Vec<Home>,
 }
 
-/// A runnable thread that may be placed, and the reason for its rank. The lowest rank comes first; candidates
-/// of one rank are equally entitled to a fast PE.
-pub struct Candidate<'a, R, W> {
-    pub rank: R,
+/// A last-level cache with fast and slow PEs.
+struct Home {
+    pes: CpuSet,
+    /// The number of its fast PEs.
+    fast: usize,
+}
+
+/// A runnable thread that may be placed, and the reason for its rank. The lowest claim comes first, and among
+/// equal claims the lowest order; candidates that are equal in both are equally entitled to a fast PE.
+pub struct Candidate<'a, C, O, W> {
+    /// The best claims have the fast PEs, whichever caches these are below.
+    pub claim: C,
+    /// The order among equal claims below one cache with fast and slow PEs: no thread leaves such a cache
+    /// for it, while that has a fast PE for it.
+    pub order: O,
     /// Whether it comes before others on a fast PE. If not, it only takes what they leave idle.
     pub has_claim: bool,
     pub subject: &'a Subject,
@@ -62,9 +76,11 @@ pub struct Candidate<'a, R, W> {
 }
 
 /// A candidate with the fast PE that it is on, if any, and its assignment.
-struct Ranked<'a, R, W> {
-    candidate: Candidate<'a, R, W>,
+struct Ranked<'a, C, O, W> {
+    candidate: Candidate<'a, C, O, W>,
     fast_pe: Option<PeId>,
+    /// Whether it is among the best below its cache, which has a fast PE for it.
+    is_best_at_home: bool,
     assignment: Option<Assignment>,
 }
 
@@ -94,7 +110,13 @@ impl Amp {
             let mut by_cache: Vec<CpuSet> = caches.map(|cache| cache.pes.intersection(&fast)).collect();
             let cached = by_cache.iter().fold(CpuSet::new(), |all, pes| all.union(pes));
             by_cache.push(fast.difference(&cached));
-            return Ok(Amp { fast, slow, unclaimed, by_cache });
+            let homes = scene.machine.topology.domains(DomainKind::L3).filter_map(|cache| {
+                let fast = cache.pes.intersection(&fast).len();
+                let has_both = fast > 0 && cache.pes.intersects(&slow);
+                has_both.then(|| Home { pes: cache.pes.clone(), fast })
+            });
+            let homes = homes.collect();
+            return Ok(Amp { fast, slow, unclaimed, by_cache, homes });
         }
         let why = match kinds.as_slice() {
             [] => "nothing is known about the speed of the PEs".to_owned(),
@@ -153,26 +175,27 @@ impl Amp {
     }
 
     /// Binds the best-ranked candidates to fast PEs.
-    pub fn place<R: Ord, W: Ord + Display>(
+    pub fn place<C: Ord, O: Ord, W: Ord + Display>(
         &self,
         scene: &Scene<'_>,
-        candidates: Vec<Candidate<'_, R, W>>,
+        candidates: Vec<Candidate<'_, C, O, W>>,
         rest: Rest,
     ) -> Placement {
         let mut ranked = self.ranked(candidates);
         let around = scene.machine.topology.domains_by_pe();
         let pes = self.fast.len() + self.slow.len();
         let (each, may_idle) = ((ranked.len() / pes).max(1), ranked.len() < pes);
-        let is_able = |r: &&mut Ranked<'_, R, W>| {
+        let is_able = |r: &&mut Ranked<'_, C, O, W>| {
             let Candidate { has_claim, subject, .. } = &r.candidate;
             (*has_claim || may_idle) && subject.view.permitted.intersects(&self.fast)
         };
         let mut able: Vec<_> = ranked.iter_mut().filter(is_able).collect();
+        self.rank_at_home(&mut able, each);
         let mut room = Room::new(&self.fast, each, able.len(), |pe| siblings(&around, &self.fast, pe));
         for best in able.iter_mut().take(each * self.fast.len()) {
             best.keep_assignment(self, &mut room);
         }
-        for equals in able.chunk_by_mut(|a, b| a.candidate.rank == b.candidate.rank) {
+        for equals in able.chunk_by_mut(|a, b| a.is_equal(b)) {
             if room.is_full() {
                 break;
             }
@@ -197,7 +220,7 @@ impl Amp {
         if keeps_on_slow {
             self.keep_on_slow(&mut ranked);
         }
-        let assignment = |r: Ranked<'_, R, W>| Some((r.candidate.subject.view.thread, r.assignment?));
+        let assignment = |r: Ranked<'_, C, O, W>| Some((r.candidate.subject.view.thread, r.assignment?));
         let ranked = ranked.into_iter().filter_map(assignment);
         let others = if keeps_on_slow { self.others_on_slow(scene) } else { Vec::new() };
         // A candidate that spins is among the others, too: the later assignment overrides the earlier one.
@@ -206,21 +229,46 @@ impl Amp {
     }
 
     /// Returns the candidates, best first; among equals, those on fast PEs come first.
-    fn ranked<'a, R: Ord, W>(&self, candidates: Vec<Candidate<'a, R, W>>) -> Vec<Ranked<'a, R, W>> {
-        let with_pe = |candidate: Candidate<'a, R, W>| {
+    fn ranked<'a, C: Ord, O: Ord, W>(
+        &self,
+        candidates: Vec<Candidate<'a, C, O, W>>,
+    ) -> Vec<Ranked<'a, C, O, W>> {
+        let with_pe = |candidate: Candidate<'a, C, O, W>| {
             let fast_pe = self.fast_pe_of(candidate.subject);
-            Ranked { candidate, fast_pe, assignment: None }
+            Ranked { candidate, fast_pe, is_best_at_home: false, assignment: None }
         };
         let mut ranked: Vec<_> = candidates.into_iter().map(with_pe).collect();
         ranked.sort_unstable_by(|a, b| {
-            let among_equals = |r: &Ranked<'a, R, W>| (r.fast_pe.is_none(), r.candidate.subject.view.thread);
-            a.candidate.rank.cmp(&b.candidate.rank).then_with(|| among_equals(a).cmp(&among_equals(b)))
+            let among_equals =
+                |r: &Ranked<'a, C, O, W>| (r.fast_pe.is_none(), r.candidate.subject.view.thread);
+            let by_claim = a.candidate.claim.cmp(&b.candidate.claim);
+            let by_order = by_claim.then_with(|| a.candidate.order.cmp(&b.candidate.order));
+            by_order.then_with(|| among_equals(a).cmp(&among_equals(b)))
         });
         ranked
     }
 
+    /// Puts those of equal claim first that are the best below their caches, as many as there are fast PEs
+    /// for, if each takes `each` threads.
+    fn rank_at_home<C: Ord, O: Ord, W>(&self, ranked: &mut [&mut Ranked<'_, C, O, W>], each: usize) {
+        let mut room: Vec<usize> = self.homes.iter().map(|home| home.fast * each).collect();
+        for best in ranked.iter_mut() {
+            let last_pe = best.candidate.subject.view.last_pe;
+            let home = last_pe.and_then(|pe| self.homes.iter().position(|home| home.pes.contains(pe)));
+            if let Some(left) = home.map(|home| &mut room[home]).filter(|left| **left > 0) {
+                *left -= 1;
+                best.is_best_at_home = true;
+            }
+        }
+        // A stable order: the rest is as it was.
+        ranked.sort_by(|a, b| {
+            let by_claim = a.candidate.claim.cmp(&b.candidate.claim);
+            by_claim.then(b.is_best_at_home.cmp(&a.is_best_at_home))
+        });
+    }
+
     /// Binds the candidates without a fast PE to the slow PEs.
-    fn keep_on_slow<R, W: Ord + Display>(&self, ranked: &mut [Ranked<'_, R, W>]) {
+    fn keep_on_slow<C, O, W: Ord + Display>(&self, ranked: &mut [Ranked<'_, C, O, W>]) {
         // There may be thousands of threads but only a few reasons: format each reason once.
         let mut reasons = BTreeMap::new();
         for Ranked { candidate, assignment, .. } in ranked.iter_mut().filter(|r| r.assignment.is_none()) {
@@ -256,7 +304,17 @@ impl Amp {
     }
 }
 
-impl<R, W: Display> Ranked<'_, R, W> {
+impl<C: PartialEq, O: PartialEq, W> Ranked<'_, C, O, W> {
+    /// Returns whether they have equal rights to a fast PE; each of those that are the best at home has one.
+    fn is_equal(&self, other: &Self) -> bool {
+        let is_in_order = || self.is_best_at_home || self.candidate.order == other.candidate.order;
+        self.candidate.claim == other.candidate.claim
+            && self.is_best_at_home == other.is_best_at_home
+            && is_in_order()
+    }
+}
+
+impl<C, O, W: Display> Ranked<'_, C, O, W> {
     /// Keeps a top-ranked thread on its fast PE, unless its core already has its fair number of threads.
     fn keep_assignment(&mut self, amp: &Amp, room: &mut Room) {
         let Some(pe) = self.fast_pe else { return };
@@ -273,12 +331,14 @@ impl<R, W: Display> Ranked<'_, R, W> {
 }
 
 /// Returns the weights of those that have a fast PE by their claim, if any other thread could want it.
-fn claim_by_weight<R, W>(ranked: &[Ranked<'_, R, W>]) -> BTreeMap<(ThreadId, SettingKind), WantedSetting> {
-    let has_it = |r: &&Ranked<'_, R, W>| r.candidate.has_claim && r.assignment.is_some();
+fn claim_by_weight<C, O, W>(
+    ranked: &[Ranked<'_, C, O, W>],
+) -> BTreeMap<(ThreadId, SettingKind), WantedSetting> {
+    let has_it = |r: &&Ranked<'_, C, O, W>| r.candidate.has_claim && r.assignment.is_some();
     if ranked.iter().all(|r| has_it(&r)) {
         return BTreeMap::new();
     }
-    let key = |r: &Ranked<'_, R, W>| (r.candidate.subject.view.thread, SettingKind::Weight);
+    let key = |r: &Ranked<'_, C, O, W>| (r.candidate.subject.view.thread, SettingKind::Weight);
     ranked.iter().filter(has_it).map(|r| (key(r), claims::setting())).collect()
 }
 

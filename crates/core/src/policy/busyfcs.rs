@@ -48,8 +48,13 @@ impl Policy for BusyFcs {
             Err(placement) => return placement,
         };
         let reason = "runnable while a fast PE was idle";
-        let ranked =
-            candidates(scene).map(|subject| Candidate { rank: (), has_claim: true, subject, reason });
+        let ranked = candidates(scene).map(|subject| Candidate {
+            claim: (),
+            order: (),
+            has_claim: true,
+            subject,
+            reason,
+        });
         amp.place(scene, ranked.collect(), Rest::Free)
     }
 }

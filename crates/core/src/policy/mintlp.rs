@@ -14,7 +14,7 @@
 //! wants it. A step is made at every change of an application's parallelism, apart from moments with fewer
 //! runnable threads ([`super::phases`]). The threads of an application have a claim if another one has more.
 //!
-//! Parameters: none.
+//! Parameters: `patience`.
 //!
 //! Limits: an application of unknown parallelism comes last. Those of [`super::amp`] and [`super::phases`].
 
@@ -22,7 +22,7 @@ use super::amp::{Amp, Candidate, Rest, candidates};
 use super::interface::{Policy, Scene};
 use super::kind::PolicyKind;
 use super::needs::{Needs, Reading};
-use super::phases::Phases;
+use super::phases::{Phases, patience};
 use crate::ids::AppId;
 use crate::observe::EventKind;
 use crate::plan::Placement;
@@ -38,11 +38,10 @@ pub const KIND: PolicyKind = PolicyKind {
     source: "PA §2.1",
     makes_claims: true,
     rest: None,
-    make: |_| Box::<MinTlp>::default(),
+    make: |parameters| Box::new(MinTlp { phases: Phases::new(patience(parameters)) }),
 };
 
 /// The policy. Which threads are on fast PEs is part of the scene.
-#[derive(Default)]
 struct MinTlp {
     phases: Phases,
 }
@@ -80,9 +79,15 @@ impl Policy for MinTlp {
         let working = candidates(scene).map(|subject| {
             let app = subject.view.app;
             let reason = Why::Works(self.phases.width(app));
-            Candidate { rank: rank(app), has_claim: rank(app) < widest, subject, reason }
+            Candidate { claim: rank(app), order: (), has_claim: rank(app) < widest, subject, reason }
         });
-        let spins = |subject| Candidate { rank: usize::MAX, has_claim: false, subject, reason: Why::Spins };
+        let spins = |subject| Candidate {
+            claim: usize::MAX,
+            order: (),
+            has_claim: false,
+            subject,
+            reason: Why::Spins,
+        };
         let spinning = amp.spinning_on_fast(scene).into_iter().map(spins);
         amp.place(scene, working.chain(spinning).collect(), Rest::After)
     }

@@ -26,7 +26,7 @@
 //! periodically, instead of reacting to those transitions immediately"). A promoted thread takes a fast PE
 //! within its last-level cache if one is available (§3.4).
 //!
-//! Parameters: `hp_threshold`, `amp_boost_ticks` and `stay`.
+//! Parameters: `hp_threshold`, `amp_boost_ticks`, `stay` and `patience`.
 //!
 //! Limits: a boost ends with a step; the paper counts it in ticks of 10 ms. The paper does not rank the
 //! master among the classes. Those of [`super::amp`] and [`super::phases`].
@@ -35,7 +35,7 @@ use super::amp::{Amp, Candidate, Rest, candidates};
 use super::interface::{Policy, Scene, Subject};
 use super::kind::{Parameters, PolicyKind};
 use super::needs::{Needs, Reading};
-use super::phases::Phases;
+use super::phases::{Phases, patience};
 use super::stays::{Stays, stay};
 use crate::ids::AppId;
 use crate::observe::EventKind;
@@ -112,7 +112,7 @@ impl Pa {
             stay: stay(parameters),
             threshold: 0,
             stays: Stays::default(),
-            phases: Phases::default(),
+            phases: Phases::new(patience(parameters)),
             boosts: BTreeMap::new(),
         }
     }
@@ -179,17 +179,17 @@ impl Policy for Pa {
         let others = others.into_iter().map(|subject| {
             let class = self.class(subject);
             let has_claim = class != Class::Hp;
-            Candidate { rank: (class, None), has_claim, subject, reason: why(class, subject) }
+            Candidate { claim: class, order: None, has_claim, subject, reason: why(class, subject) }
         });
         let spins = |subject| {
-            let rank = (Class::Hp, None);
-            Candidate { rank, has_claim: false, subject, reason: Why::Spins }
+            let claim = Class::Hp;
+            Candidate { claim, order: None, has_claim: false, subject, reason: Why::Spins }
         };
         let mut ranked: Vec<_> = others.chain(amp.spinning_on_fast(scene).into_iter().map(spins)).collect();
         let stays = self.stays.ranks(scene, &amp, self.stay, &sharing);
         ranked.extend(stays.zip(sharing).map(|(stay, subject)| {
-            let rank = (Class::Mp, Some(stay));
-            Candidate { rank, has_claim: true, subject, reason: why(Class::Mp, subject) }
+            let (claim, reason) = (Class::Mp, why(Class::Mp, subject));
+            Candidate { claim, order: Some(stay), has_claim: true, subject, reason }
         }));
         amp.place(scene, ranked, Rest::After)
     }

@@ -4,11 +4,12 @@
 //! barrier the last thread to arrive is alone for a moment, too. A policy that takes this for a phase moves
 //! threads at every barrier, and takes the fast PE from those that need it.
 //!
-//! Approach: an application is as parallel as at its most parallel instant of the last [`PATIENCE`]. So a
-//! parallel phase begins at once, and a sequential one counts when it has lasted. Where it can be expected,
-//! it counts at once: real sequential phases are the work of one certain thread, the end of a barrier is that
-//! of whichever thread comes last. So what is expected follows from how many of the application's phases were
-//! worth a move and the work of the same thread as the phase before. An expectation that fails is given up.
+//! Approach: an application is as parallel as at its most parallel instant of the last 100 ms ([`patience`]).
+//! So a parallel phase begins at once, and a sequential one counts when it has lasted. Where it can be
+//! expected, it counts at once: real sequential phases are the work of one certain thread, the end of a
+//! barrier is that of whichever thread comes last. So what is expected follows from how many of the
+//! application's phases were worth a move and the work of the same thread as the phase before. An expectation
+//! that fails is given up.
 //!
 //! Source: the paper swaps threads periodically "instead of reacting to those transitions immediately" (Saez
 //! et al., CF'10, §2.1), for the same reason; the expectation is ours.
@@ -22,6 +23,7 @@
 
 use super::claims::Claims;
 use super::interface::{Cause, Scene, Subject};
+use super::kind::Parameters;
 use crate::ids::{AppId, ThreadId};
 use crate::observe::Event;
 use crate::time::Time;
@@ -32,9 +34,21 @@ use std::time::Duration;
 /// scheduler swaps (§2.1). A move there and back costs some reactions of 2 ms and cold caches.
 const WORTH: Duration = Duration::from_millis(10);
 
-/// How long an unexpected phase must last to count: ten times that, so that a phase that ends right after the
-/// move has cost a tenth.
+/// How long an unexpected phase must last to count, if not said otherwise: ten times that, so that a phase
+/// that ends right after the move has cost a tenth.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Takes the common parameter of the policies that follow phases.
+pub fn patience(parameters: &mut Parameters<'_>) -> Duration {
+    let range = Duration::ZERO..=Duration::from_secs(10);
+    parameters.duration(
+        "patience",
+        PATIENCE,
+        range,
+        "how long a phase with fewer runnable threads must last to count, unless it is expected (ours; the \
+            paper swaps periodically, §2.1, and does not say how often)",
+    )
+}
 
 /// The weight of the last phase in what is expected of the next one.
 const LEARNING: f64 = 0.25;
@@ -44,14 +58,17 @@ const LEARNING: f64 = 0.25;
 const EXPECTED: f64 = 0.75;
 
 /// The phases of all applications.
-#[derive(Debug, Default)]
-pub struct Phases(BTreeMap<AppId, Phase>);
+#[derive(Debug)]
+pub struct Phases {
+    patience: Duration,
+    of: BTreeMap<AppId, Phase>,
+}
 
 /// How parallel one application has been.
 #[derive(Debug)]
 struct Phase {
     /// Numbers of runnable threads, falling, each with the time when the application last had as many. The
-    /// last one is the present number; earlier ones count for [`PATIENCE`].
+    /// last one is the present number; earlier ones count for `patience`.
     falling: VecDeque<(usize, Time)>,
     /// Since when at most one thread is runnable, if more were before.
     alone_since: Option<Time>,
@@ -63,11 +80,13 @@ struct Phase {
     is_expected: bool,
     /// Its only runnable thread as last reported.
     only: Option<ThreadId>,
+    patience: Duration,
 }
 
 impl Phase {
-    fn new(count: usize, now: Time) -> Phase {
+    fn new(count: usize, now: Time, patience: Duration) -> Phase {
         Phase {
+            patience,
             falling: [(count, now)].into(),
             alone_since: None,
             alone: None,
@@ -114,7 +133,7 @@ impl Phase {
     /// Forgets numbers that are too long ago.
     fn expire(&mut self, now: Time) {
         while self.falling.len() > 1
-            && self.falling.front().is_some_and(|(_, last)| now.since(*last) >= PATIENCE)
+            && self.falling.front().is_some_and(|(_, last)| now.since(*last) >= self.patience)
         {
             self.falling.pop_front();
         }
@@ -131,29 +150,34 @@ impl Phase {
     /// Returns when the width changes if nothing happens.
     fn due(&self) -> Option<Time> {
         let is_waiting = self.falling.len() > 1 && !self.is_expected;
-        self.falling.front().filter(|_| is_waiting).map(|(_, last)| *last + PATIENCE)
+        self.falling.front().filter(|_| is_waiting).map(|(_, last)| *last + self.patience)
     }
 }
 
 impl Phases {
+    /// Nothing is known yet.
+    pub fn new(patience: Duration) -> Phases {
+        Phases { patience, of: BTreeMap::new() }
+    }
+
     /// Takes in the present parallelism of all applications. Returns whether that of any has changed, or the
     /// thread whose work a sequential phase is.
     pub fn follow(&mut self, scene: &Scene<'_>) -> bool {
-        let known = self.0.len();
-        self.0.retain(|app, _| scene.applications.contains_key(app));
-        let mut is_new = self.0.len() != known;
+        let known = self.of.len();
+        self.of.retain(|app, _| scene.applications.contains_key(app));
+        let mut is_new = self.of.len() != known;
         let spinning = spinning(scene);
         for (&app, view) in scene.applications {
             let count = view.runnable.map_or(view.tlp_mean.round() as usize, |count| count as usize);
             let count = count.saturating_sub(spinning.get(&app).copied().unwrap_or(0)).max(count.min(1));
-            let phase = self.0.entry(app).or_insert_with(|| {
+            let phase = self.of.entry(app).or_insert_with(|| {
                 is_new = true;
-                Phase::new(count, scene.now)
+                Phase::new(count, scene.now, self.patience)
             });
             let before = (phase.width(), phase.only, phase.present() == 0);
             match view.runnable {
                 Some(_) => phase.take(count, view.only, scene.now),
-                None => *phase = Phase::new(count, scene.now),
+                None => *phase = Phase::new(count, scene.now, self.patience),
             }
             // Where others are kept from the PE of a thread, it matters whether that works, too.
             let is_other =
@@ -166,12 +190,12 @@ impl Phases {
     /// Returns how many threads of an application are runnable, apart from moments with fewer. `None` if
     /// nothing is known about it.
     pub fn width(&self, app: AppId) -> Option<usize> {
-        self.0.get(&app).map(Phase::width)
+        self.of.get(&app).map(Phase::width)
     }
 
     /// Returns when a phase will have lasted, if nothing happens until then.
     pub fn due(&self) -> Option<Time> {
-        self.0.values().filter_map(Phase::due).min()
+        self.of.values().filter_map(Phase::due).min()
     }
 
     /// Returns whether the events in the scene's cause may change which threads have a claim to fast PEs, or
@@ -206,7 +230,7 @@ mod tests {
     /// milliseconds each, and the only one.
     fn widths(counts: &[(u64, usize, u32)]) -> String {
         let ms = |ms| Time(ms * 1_000_000);
-        let mut phase = Phase::new(counts[0].1, ms(0));
+        let mut phase = Phase::new(counts[0].1, ms(0), PATIENCE);
         let mut drawn = String::new();
         let mut at = 0;
         for &(duration, count, only) in counts {
@@ -260,8 +284,17 @@ mod tests {
     }
 
     #[test]
+    fn without_patience_a_phase_counts_at_once() {
+        let mut phase = Phase::new(4, Time(0), Duration::ZERO);
+        phase.take(1, None, Time(3));
+        assert_eq!((phase.width(), phase.due()), (1, None));
+        phase.take(4, None, Time(4));
+        assert_eq!(phase.width(), 4);
+    }
+
+    #[test]
     fn the_time_when_a_phase_will_have_lasted_is_known() {
-        let mut phase = Phase::new(4, Time(0));
+        let mut phase = Phase::new(4, Time(0), PATIENCE);
         assert_eq!(phase.due(), None);
         phase.take(1, None, Time(3_000_000));
         assert_eq!(phase.due(), Some(Time(3_000_000) + PATIENCE));

@@ -62,8 +62,13 @@ impl Policy for RoundRobin {
         let sharing: Vec<_> = candidates(scene).collect();
         let reason = &format!("its stay of {:?}", self.stay);
         let ranks = self.stays.ranks(scene, &amp, self.stay, &sharing);
-        let ranked =
-            ranks.zip(sharing).map(|(rank, subject)| Candidate { rank, has_claim: true, subject, reason });
+        let ranked = ranks.zip(sharing).map(|(order, subject)| Candidate {
+            claim: (),
+            order,
+            has_claim: true,
+            subject,
+            reason,
+        });
         amp.place(scene, ranked.collect(), Rest::After)
     }
 }

@@ -137,7 +137,8 @@ pub fn place_by(scene: &Scene<'_>, mut standing: impl FnMut(&Amp, &Subject) -> S
     };
     let ranked = candidates(scene).map(|subject| {
         let standing = standing(&amp, subject);
-        Candidate { rank: Reverse(standing), has_claim: true, subject, reason: standing.rounded() }
+        let reason = standing.rounded();
+        Candidate { claim: Reverse(standing), order: (), has_claim: true, subject, reason }
     });
     amp.place(scene, ranked.collect(), Rest::After)
 }

@@ -22,7 +22,7 @@ fn an_unknown_name_or_parameter_is_reported_with_the_known_ones_and_the_nearest(
     assert!(unknown.starts_with("there is no policy `spraed`; there are: spread, default, "), "{unknown}");
     assert!(unknown.ends_with("the nearest is `spread`"), "{unknown}");
     let expected = "the policy pa has no parameter `hp_treshold`; it has: hp_threshold, amp_boost_ticks, \
-        stay; the nearest is `hp_threshold`";
+        stay, patience; the nearest is `hp_threshold`";
     assert_eq!(error("pa:hp_treshold=3"), expected);
     assert_eq!(error("default:a=1"), "the policy default has no parameter `a`; it has: none");
 }

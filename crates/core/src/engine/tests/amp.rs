@@ -321,6 +321,35 @@ fn of_equal_candidates_the_nearest_to_the_free_fast_pe_is_promoted() {
 }
 
 #[test]
+fn threads_take_turns_below_their_own_caches() {
+    // §3.4. Two chips, PEs 0 and 4 are fast: four threads have the slow PEs of the first one, two those of
+    // the other one, and all may use both fast ones. None crosses for its turn, though two have theirs more
+    // often.
+    for (name, apps) in [("rr", 1), ("pa", 6)] {
+        let permitted = |index: u32| Some(if index < 4 { "0-4" } else { "0,4-7" }.parse().unwrap());
+        let of = |index: u32| ScriptedThread { permitted: permitted(index), ..thread(index % apps) };
+        let threads: Vec<_> = (0..6).map(of).collect();
+        let drawn = timeline(name, &asymmetric(2, 4, "0,4"), 12, threads);
+        let rows: Vec<&str> = drawn.lines().map(str::trim).collect();
+        for (index, row) in rows.iter().enumerate() {
+            let (own, other) = if index < 4 { ('0', '4') } else { ('4', '0') };
+            assert!(row.contains(own) && !row.contains(other), "{name}, thread {index}:\n{drawn}");
+        }
+    }
+}
+
+#[test]
+fn a_fast_pe_that_nobody_at_home_wants_is_had_by_one_of_another_cache() {
+    // One goes to the other chip and stays, the others take turns.
+    let of_first = ScriptedThread { permitted: Some("0-4".parse().unwrap()), ..thread(0) };
+    let drawn = timeline("rr", &asymmetric(2, 4, "0,4"), 12, vec![of_first; 4]);
+    let rows: Vec<&str> = drawn.lines().map(str::trim).collect();
+    let stays = rows.iter().filter(|row| row.ends_with("44444444")).count();
+    let takes_turns = rows.iter().filter(|row| row.contains('0') && row.contains('s')).count();
+    assert_eq!((stays, takes_turns), (1, 3), "{drawn}");
+}
+
+#[test]
 fn which_of_the_fast_pes_of_a_cache_a_thread_has_is_left_to_the_system() {
     // Two fast SMT cores, PEs 0-1 and 2-3: no thread is treated as if the machine had one PE.
     let with_ratios = "static-ipc:ratios.thread 0=2,ratios.thread 1=2,ratios.thread 2=2";
