@@ -236,6 +236,45 @@ static void handover(int hogs, int rounds) {
   end();
 }
 
+// duty WORK_US SLEEP_US NICE HOGS ROUNDS [PROCS_DUTY PROCS_HOGS]: a thread works and sleeps by turns beside
+// so many hogs: mean time of a round, and of its waits for a PE in a round, in milliseconds.
+static double waited_ms(void) {
+  unsigned long long ran, waited = 0;
+  FILE *file = fopen("/proc/self/schedstat", "r");
+  if (file && fscanf(file, "%llu %llu", &ran, &waited) != 2) waited = 0;
+  if (file) fclose(file);
+  return waited / 1e6;
+}
+// Works for so many seconds without those in which it does not run: gaps between two looks at the time. To
+// read the CPU time of the thread would let the kernel look at its slice.
+static void work_for(double work) {
+  double last = seconds(CLOCK_MONOTONIC);
+  while (work > 0) {
+    double now = seconds(CLOCK_MONOTONIC), passed = now - last;
+    if (passed < 2e-5) work -= passed;
+    last = now;
+  }
+}
+static void duty(double work, double sleep, int nice_level, int hogs, int rounds, const char *mine,
+                 const char *other) {
+  for (int i = 0; i < hogs; i++) hog(0, 0, other);
+  if (mine) {
+    FILE *file = fopen(mine, "w");
+    if (!file || fprintf(file, "%d", getpid()) < 0 || fclose(file)) perror(mine), exit(1);
+  }
+  prctl(PR_SET_TIMERSLACK, 1);
+  setpriority(PRIO_PROCESS, 0, nice_level);
+  rest(0.5);
+  double begun = seconds(CLOCK_MONOTONIC), waited = waited_ms();
+  for (int i = 0; i < rounds; i++) {
+    work_for(work);
+    rest(sleep);
+  }
+  double round = (seconds(CLOCK_MONOTONIC) - begun) * 1e3 / rounds;
+  printf("duty %.3f %.3f\n", round, (waited_ms() - waited) / rounds);
+  end();
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 3 ? argv[1] : "";
   int a = argc > 2 ? atoi(argv[2]) : 0, b = argc > 3 ? atoi(argv[3]) : 0;
@@ -247,6 +286,9 @@ int main(int argc, char **argv) {
   else if (!strcmp(what, "groups") && argc > 6) groups(argv[2], b, argv[4], atoi(argv[5]), atoi(argv[6]));
   else if (!strcmp(what, "latency")) latency(a, b);
   else if (!strcmp(what, "handover")) handover(a, b);
+  else if (!strcmp(what, "duty") && argc > 6)
+    duty(a / 1e6, b / 1e6, atoi(argv[4]), atoi(argv[5]), atoi(argv[6]), argc > 8 ? argv[7] : NULL,
+         argc > 8 ? argv[8] : NULL);
   else return fprintf(stderr, "see the comments of measure.c\n"), 2;
   return 0;
 }

@@ -259,9 +259,12 @@ mod tests {
 
     #[test]
     fn what_hurts_is_taken_back_and_little_is_lost() {
-        for (seed, foe) in (1..).zip(Foe::ALL) {
-            let found = against(seed, foe, Duration::from_secs(20)).unwrap();
-            assert!(found.guarded > -0.03, "{foe:?}: {found:?}");
+        // Who has a fast PE longer is chance: some scenarios lose or gain more by it than by what is tried.
+        for (first, foe) in (1..).zip(Foe::ALL) {
+            let seeds = [first, first + 4, first + 8];
+            let mut found = seeds.map(|seed| against(seed, foe, Duration::from_secs(20)).unwrap().guarded);
+            found.sort_by(f64::total_cmp);
+            assert!(found[1] > -0.03, "{foe:?}: {found:?}");
         }
         let worst = against(2, Foe::Worst, Duration::from_secs(20)).unwrap();
         assert!(worst.unguarded < -0.3, "{worst:?}");

@@ -88,7 +88,7 @@ fn a_choice_at_dispatch_sets_unlike_threads_beside_each_other() {
     // Two of each kind alternate on the two PEs of a core. Likes beside each other take twice as long for
     // the one kind; the system's queues meet by chance.
     let found = compared(
-        "name = 's'\nruns = 8\ninterval = '100ms'\nstop = { time = '20s', completions = 1_000_000 }\n\
+        "name = 's'\nruns = 16\ninterval = '100ms'\nstop = { time = '20s', completions = 1_000_000 }\n\
          os = { slice = '100ms' }\n\
          demand = { int = { fpu = 0.0 }, fp = { fpu = 1.0 } }\n\
          application = [\n\

@@ -15,6 +15,7 @@ mod power_published;
 mod scheduler;
 mod statistics;
 mod waits;
+mod wakeups;
 
 /// A scenario: shape, applications, and what else there is to say. Work is in Mcycles at 1 GHz: ms.
 fn scenario(topology: &str, applications: &str, rest: &str) -> Scenario {

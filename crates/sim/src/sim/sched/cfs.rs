@@ -45,7 +45,7 @@ impl Discipline for Cfs {
         entity.lag = queue.floor() - entity.vtime;
     }
 
-    fn owed(&self, last: &RunQueue, entity: &Entity, arrival: Arrival) -> i64 {
+    fn owed(&self, last: &RunQueue, entity: &Entity, arrival: Arrival, _since_tick_ns: i64) -> i64 {
         match arrival {
             Arrival::New | Arrival::Moved => entity.lag,
             // The others went on while it slept.

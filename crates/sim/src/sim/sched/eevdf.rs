@@ -3,14 +3,23 @@
 //! Problem: as for [CFS](super::cfs), without its heuristics. Approach: a thread requests slices of CPU time.
 //! Its lag is what it is owed relative to the mean virtual time of its queue; it is eligible while that is
 //! not negative. Next is the eligible thread with the earliest virtual deadline, the end of its request. A
-//! running thread has the PE until its request is done, looked at in ticks, even if an earlier deadline
-//! arrives (`RUN_TO_PARITY`); one that runs on beyond it, as no thread waited, is interrupted by the next
-//! to come. A thread that yields requests a slice more (`yield_task_fair`). One that leaves keeps its lag, up
-//! to two slices, and gets it in its next queue. Source: `kernel/sched/fair.c` (`avg_vruntime`, `entity_lag`,
-//! `place_entity`, `update_deadline`, `pick_eevdf`), `Documentation/scheduler/sched-eevdf.rst`; Stoica,
-//! Abdel-Wahab, "Earliest eligible virtual deadline first", 1995. Limits: a thread that sleeps with a
-//! negative lag keeps it, instead of staying in its queue until it is spent (`DELAY_DEQUEUE`); all requests
-//! are equally long.
+//! picked thread is protected until that request is done, but only while it is eligible (`RUN_TO_PARITY`): a
+//! thread that arrives takes the PE of one that is ahead of its share, or no longer protected, if it comes
+//! first. Requests end at ticks. A thread that yields requests a slice more (`yield_task_fair`). One that
+//! leaves keeps what it is owed, up to two slices, and gets it in its next queue.
+//!
+//! A thread that sleeps while it is ahead waits in its queue until a pick finds it eligible, and is then
+//! even (`DELAY_DEQUEUE`, `DELAY_ZERO`). If it wakes up before, it keeps its place, or gets the mean if that
+//! has passed it: the mean by the last look at the clock, as `requeue_delayed_entity` does not look. So it is
+//! owed what has passed since then, which is why a thread of short work hardly ever waits for one of long
+//! work.
+//!
+//! Source: `kernel/sched/fair.c` of Linux 6.18 (`avg_vruntime`, `update_entity_lag`, `place_entity`,
+//! `update_deadline`, `pick_eevdf`, `set_protect_slice`, `check_preempt_wakeup_fair`, `dequeue_entity`,
+//! `requeue_delayed_entity`), `Documentation/scheduler/sched-eevdf.rst`; Stoica, Abdel-Wahab, "Earliest
+//! eligible virtual deadline first", 1995; `studies/scheduler` compares with measured times. Limits: a
+//! sleeper that waits in its queue counts for nobody else, and may wake up on another PE; all requests are
+//! equally long.
 
 use super::queue::{Arrival, Discipline, Entity, RunQueue, scale};
 
@@ -29,8 +38,21 @@ impl Discipline for Eevdf {
         entity.lag = (queue.mean().0 - entity.vtime).clamp(-most, most);
     }
 
-    fn owed(&self, _last: &RunQueue, entity: &Entity, _arrival: Arrival) -> i64 {
-        entity.lag
+    fn owed(&self, last: &RunQueue, entity: &Entity, arrival: Arrival, since_tick_ns: i64) -> i64 {
+        if arrival != Arrival::Woken || entity.lag >= 0 {
+            return entity.lag;
+        }
+        let (mean, weights) = last.mean();
+        let Some(running) = last.running_entity() else { return 0 };
+        let unseen = running.virtual_ns(last.unseen_ns(since_tick_ns));
+        let seen_mean = mean - scale(unseen, running.weight, weights);
+        // A tick at which a request has ended is a pick, if only because the sleeper is there.
+        let ended = running.vtime - unseen >= running.deadline;
+        let picked_mean = if ended { seen_mean } else { last.picked_mean() };
+        if entity.vtime <= picked_mean {
+            return 0;
+        }
+        scale(mean - entity.vtime.max(seen_mean), weights, weights + entity.weight)
     }
 
     fn place(&self, queue: &RunQueue, entity: &mut Entity, owed: i64, arrival: Arrival) {
@@ -48,10 +70,7 @@ impl Discipline for Eevdf {
     }
 
     fn next(&self, queue: &RunQueue) -> usize {
-        let (mean, _) = queue.mean();
-        let waiting = queue.waiting().iter().enumerate();
-        let eligible = waiting.take_while(|(_, entity)| entity.vtime <= mean);
-        eligible.min_by_key(|(_, entity)| entity.deadline).map_or(0, |(place, _)| place)
+        Self::eligible(queue).unwrap_or(0)
     }
 
     fn picked(&self, entity: &mut Entity) {
@@ -64,17 +83,20 @@ impl Discipline for Eevdf {
     }
 
     fn left_ns(&self, _queue: &RunQueue, running: &Entity) -> i64 {
-        running.cpu_ns(running.deadline - running.vtime)
+        running.cpu_ns(running.deadline.min(running.protected) - running.vtime)
     }
 
     fn interrupts(&self, queue: &RunQueue, running: &Entity, arrived: &Entity) -> bool {
-        if running.protected == running.deadline {
-            return false;
+        let Some(first) = Self::eligible(queue).map(|place| &queue.waiting()[place]) else { return false };
+        let is_eligible = running.vtime <= queue.mean().0;
+        let is_protected = running.vtime < running.protected;
+        // Any look at one that is no longer protected lets the next one run.
+        match (is_eligible, is_protected) {
+            (true, true) => false,
+            (false, true) => first.thread == arrived.thread,
+            (true, false) => first.deadline <= running.deadline,
+            (false, false) => true,
         }
-        let (mean, _) = queue.mean();
-        let running_is_eligible = running.vtime <= mean;
-        let is_next = queue.waiting()[self.next(queue)].thread == arrived.thread;
-        is_next && !(running_is_eligible && running.deadline <= arrived.deadline)
     }
 
     fn next_after(&self, queue: &RunQueue, _place: usize) -> usize {
@@ -93,6 +115,14 @@ impl Discipline for Eevdf {
 }
 
 impl Eevdf {
+    /// Returns the place of the waiting thread with the earliest deadline of those that are eligible.
+    fn eligible(queue: &RunQueue) -> Option<usize> {
+        let (mean, _) = queue.mean();
+        let waiting = queue.waiting().iter().enumerate();
+        let eligible = waiting.take_while(|(_, entity)| entity.vtime <= mean);
+        eligible.min_by_key(|(_, entity)| entity.deadline).map(|(place, _)| place)
+    }
+
     fn renew_if_due(&self, entity: &mut Entity) {
         if entity.vtime >= entity.deadline {
             entity.deadline = entity.vtime + entity.virtual_ns(self.slice_ns);

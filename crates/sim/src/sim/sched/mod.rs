@@ -87,7 +87,10 @@ impl Sim {
         self.threads[thread].entity.set_weight(weight);
         let entity = self.threads[thread].entity;
         let owed = match self.threads[thread].pe {
-            Some(last) => self.rules.owed(&self.cpus[last].queue, &entity, arrival),
+            Some(last) => {
+                self.settle(last);
+                self.rules.owed(&self.cpus[last].queue, &entity, arrival, self.since_tick_ns(last))
+            }
             // How far its parent is in its slice is chance.
             None => {
                 let key = self.threads[thread].key;
@@ -141,6 +144,11 @@ impl Sim {
     pub(super) fn tick_from(&self, pe: usize, at: Time) -> Time {
         let (tick, phase) = (self.os.tick.as_nanos() as u64, self.cpus[pe].phase_ns);
         Time((at.0 + tick - phase).div_ceil(tick) * tick + phase - tick)
+    }
+
+    fn since_tick_ns(&self, pe: usize) -> i64 {
+        let tick = self.os.tick.as_nanos() as u64;
+        ((self.now.0 + tick - self.cpus[pe].phase_ns) % tick) as i64
     }
 
     /// Returns the tick at which a PE's thread is preempted, if others wait.

@@ -30,7 +30,7 @@ pub(crate) struct Entity {
     pub lag: i64,
     /// CPU time since it was last picked.
     pub ran_ns: i64,
-    /// The deadline up to which no thread of equal standing interrupts it.
+    /// The virtual time up to which no thread of equal standing interrupts it while it is owed time.
     pub protected: i64,
 }
 
@@ -88,15 +88,16 @@ pub(crate) enum Arrival {
 pub(crate) trait Discipline {
     /// Writes down what a thread is owed before it leaves.
     fn leave(&self, queue: &RunQueue, entity: &mut Entity);
-    /// Returns the virtual time that a thread is owed which has left this queue, and arrives at one.
-    fn owed(&self, last: &RunQueue, entity: &Entity, arrival: Arrival) -> i64;
+    /// Returns the virtual time that a thread is owed which has left this queue, and arrives at one so much
+    /// after the last tick.
+    fn owed(&self, last: &RunQueue, entity: &Entity, arrival: Arrival, since_tick_ns: i64) -> i64;
     /// Sets the virtual time of a thread that arrives, and is owed this much.
     fn place(&self, queue: &RunQueue, entity: &mut Entity, owed: i64, arrival: Arrival);
     /// Returns the place of the waiting thread that is next; there is one.
     fn next(&self, queue: &RunQueue) -> usize;
     /// Notes that a thread was picked.
     fn picked(&self, entity: &mut Entity);
-    /// Notes that a thread keeps the PE at a tick.
+    /// Notes that the kernel looks at how long the running thread has run.
     fn renew(&self, entity: &mut Entity);
     /// Returns the CPU time that the running thread has before a tick takes its PE, if others wait.
     fn left_ns(&self, queue: &RunQueue, running: &Entity) -> i64;
@@ -118,12 +119,21 @@ pub(crate) struct RunQueue {
     waiting: Vec<Entity>,
     /// The least virtual time so far of all threads here; it never falls.
     floor: i64,
+    /// CPU time of the running thread since one last came, left or was picked.
+    unseen_ns: i64,
+    /// The mean virtual time when a thread was last picked.
+    picked_mean: i64,
 }
 
 impl RunQueue {
     /// Returns the running thread.
     pub fn running(&self) -> Option<usize> {
         self.running.as_ref().map(|entity| entity.thread)
+    }
+
+    /// Returns the running thread as its queue sees it.
+    pub fn running_entity(&self) -> Option<&Entity> {
+        self.running.as_ref()
     }
 
     /// Returns the waiting threads.
@@ -162,8 +172,20 @@ impl RunQueue {
         (self.floor + above, weight)
     }
 
+    /// Returns the mean virtual time when a thread was last picked.
+    pub fn picked_mean(&self) -> i64 {
+        self.picked_mean
+    }
+
+    /// Returns the CPU time of the running thread since the last look at the clock: when a thread came, left
+    /// or was picked, or at the last tick, so much ago.
+    pub fn unseen_ns(&self, since_tick_ns: i64) -> i64 {
+        self.unseen_ns.min(since_tick_ns)
+    }
+
     /// Charges the running thread for CPU time.
     pub fn charge(&mut self, ns: i64) {
+        self.unseen_ns += ns;
         if let Some(running) = &mut self.running {
             running.ran_ns += ns;
             running.vtime += running.virtual_ns(ns);
@@ -173,10 +195,8 @@ impl RunQueue {
 
     /// Adds a thread that waits, and returns whether it takes the PE of the running one at once.
     pub fn enter(&mut self, rules: &dyn Discipline, mut entity: Entity, owed: i64, arrival: Arrival) -> bool {
-        if self.waiting.is_empty()
-            && let Some(running) = &mut self.running
-            && running.vtime >= running.deadline
-        {
+        self.unseen_ns = 0;
+        if let Some(running) = &mut self.running {
             rules.renew(running);
         }
         rules.place(self, &mut entity, owed, arrival);
@@ -197,6 +217,7 @@ impl RunQueue {
             Some(place) => drop(self.waiting.remove(place)),
             None => self.running = None,
         }
+        self.unseen_ns = 0;
         self.raise_floor();
         Some(entity)
     }
@@ -228,11 +249,16 @@ impl RunQueue {
     }
 
     fn run(&mut self, rules: &dyn Discipline, place: usize) -> Option<usize> {
+        self.note_pick();
         let mut entity = self.waiting.remove(place);
         entity.ran_ns = 0;
         rules.picked(&mut entity);
         self.running = Some(entity);
         Some(entity.thread)
+    }
+
+    fn note_pick(&mut self) {
+        (self.unseen_ns, self.picked_mean) = (0, self.mean().0);
     }
 
     /// Puts the running thread back among those that wait.
@@ -256,6 +282,7 @@ impl RunQueue {
             rules.renew(running);
         }
         let thread = self.put_back()?;
+        self.note_pick();
         let next = rules.next(self);
         if self.waiting[next].thread != thread {
             return Some(thread);
