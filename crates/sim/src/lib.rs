@@ -20,6 +20,7 @@ pub mod fuzz;
 pub mod grid;
 pub mod guarding;
 pub mod invariants;
+pub mod judge;
 pub mod machine;
 pub mod measured;
 pub mod pmu;

@@ -5,6 +5,7 @@
 
 use crate::decisions::Decisions;
 use crate::faults::Faults;
+use crate::judge::JudgeSpec;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
 use crate::sim::memory::MemoryUse;
@@ -52,6 +53,9 @@ pub struct Scenario {
     pub decisions: Decisions,
     /// The machine as policies believe it to be: `[predictor]` holds what differs from `[machine]`.
     pub predictor: Option<MachineSpec>,
+    /// What programs cost each other by measurements, instead of by the model of `[machine]`.
+    #[serde(default)]
+    pub judge: Option<JudgeSpec>,
     /// Whether policies receive the events they subscribe to, as on a machine with BPF.
     #[serde(default)]
     pub events: bool,
@@ -333,6 +337,8 @@ impl Scenario {
         let stop = Stop { completions: self.stop.completions, at: Time(0) + self.stop.time };
         let mut sim =
             Sim::new(machine, self.os, plans, stop, seed).with_groups(&self.groups).with_faults(self.faults);
+        let topology = &sim.machine.model.topology;
+        sim.judge = self.judge.as_ref().map(|judge| judge.table(&demands, topology));
         sim.dispatching = dispatching(variant)?;
         // Under the system's own scheduler nobody observes and decides.
         let is_decided = variant.policy.name() != policy::DEFAULT.name || variant.waits.changes().any();
@@ -470,6 +476,9 @@ impl Scenario {
             if let Some((field, range)) = demand.fault() {
                 return fault("demand", name, &format!("{field} must be {range}"));
             }
+        }
+        if let Some(problem) = self.judge.as_ref().and_then(|judge| judge.fault(&self.demand)) {
+            return fault("judge", &self.name, &problem);
         }
         for variant in &self.variants {
             if variant.threads == Some(0) {

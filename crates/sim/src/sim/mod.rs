@@ -12,6 +12,7 @@
 use crate::chance::{Chance, Purpose};
 use crate::decisions::Decisions;
 use crate::faults::Faults;
+use crate::judge::Judge;
 use crate::machine::Machine;
 use crate::queue::{Event, Queue};
 use crate::random::Random;
@@ -113,6 +114,8 @@ pub struct Sim {
     pub(crate) timeline: Option<Timeline>,
     pub(crate) faults: Faults,
     pub(crate) decisions: Decisions,
+    /// What decides how much threads slow each other down, in place of the machine's model.
+    pub(crate) judge: Option<Judge>,
     /// What chooses which thread runs next, in place of the system.
     pub(crate) dispatching: Option<Dispatching>,
     /// Whether it reports events at all, and the events to report.
@@ -188,6 +191,7 @@ impl Sim {
             timeline: None,
             faults: Faults::default(),
             decisions: Decisions::FREE,
+            judge: None,
             dispatching: None,
             tells_events: false,
             progress_noise: None,

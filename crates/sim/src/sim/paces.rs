@@ -17,7 +17,8 @@
 
 use super::Sim;
 use super::state::paces::Used;
-use corewise_core::machine_model::contention::{Load, Use};
+use crate::judge::Judge;
+use corewise_core::machine_model::contention::{Demand, Load, Pace, Use};
 use std::ops::Range;
 
 impl Sim {
@@ -32,6 +33,11 @@ impl Sim {
 
     /// Brings paces and pending events up to date after the events of an instant.
     pub(super) fn update_paces(&mut self) {
+        if let Some(judge) = self.judge.take() {
+            self.judge_paces(&judge);
+            self.judge = Some(judge);
+            return;
+        }
         let mut dirty = std::mem::take(&mut self.paces.dirty);
         dirty.sort_unstable();
         dirty.iter().for_each(|&cluster| self.share(cluster));
@@ -63,6 +69,34 @@ impl Sim {
         dirty.drain(..).for_each(|cluster| self.paces.is_dirty[cluster] = false);
         // Reuse their memory.
         (self.paces.dirty, self.moved) = (dirty, moved);
+    }
+
+    /// Does the same by another judge, for all threads.
+    fn judge_paces(&mut self, judge: &Judge) {
+        let demand = |pe: usize| Some((pe, *self.threads[self.cpus[pe].running()?].activity.demand()));
+        let running: Vec<(usize, Demand)> = (0..self.cpus.len()).filter_map(demand).collect();
+        let slowdowns = judge.slowdowns(&running);
+        let mut slowdowns = running.iter().zip(slowdowns).peekable();
+        for pe in 0..self.cpus.len() {
+            let mut pace = Pace::default();
+            if let Some(((_, demand), slowdown)) = slowdowns.next_if(|((at, _), _)| *at == pe) {
+                let alone = Load { pe, demand: *demand, remote: 0.0 };
+                self.cpus[pe].share = self.solver.share(&self.machine.model, &[alone])[0];
+                pace = self.cpus[pe].share.pace(0.0);
+                pace.work_per_ns /= slowdown;
+            }
+            self.cpus[pe].used.is_stale = false;
+            if self.paces.is_dirty[self.machine.model.pes[pe].cluster] || pace != self.cpus[pe].pace {
+                self.settle(pe);
+                self.cpus[pe].pace = pace;
+                self.set_power(pe);
+                self.schedule(pe);
+            }
+        }
+        let moved: Vec<usize> = self.moved.drain(..).collect();
+        moved.into_iter().for_each(|pe| self.schedule(pe));
+        self.paces.dirty.clear();
+        self.paces.is_dirty.fill(false);
     }
 
     fn node_of(&self, cluster: usize) -> usize {

@@ -84,6 +84,33 @@ fn policies_may_believe_in_another_machine() {
 }
 
 #[test]
+fn what_threads_cost_each_other_may_be_judged_by_measured_pairs() {
+    // The model knows of nothing that these demands share. Measured: beside `b` on the same L3 `a` takes 1.5
+    // times as long, for as long as `b` runs: 600 ms and, after 1 s of `b`, what is left at full speed.
+    let text = |judge: &str, topology: &str| {
+        format!(
+            "name = 's'\nruns = 1\ndemand = {{ a = {{ fpu = 0.1 }}, b = {{ fpu = 0.2 }} }}\n{judge}\n\
+             variant = [{{ name = 'default', policy = 'default' }}]\n\
+             application = [{{ name = 'a', steps = [{{ each = {{ mcycles = 1000, demand = 'a' }} }}] }},\n\
+             {{ name = 'b', steps = [{{ each = {{ mcycles = 900, demand = 'b' }} }}] }}]\n\
+             [machine]\nname = 'm'\nghz = 1.0\ntopology = '{topology}'\n"
+        )
+    };
+    let seconds = |judge: &str, topology: &str, app: usize| {
+        compared(&text(judge, topology)).variants[0].applications[app].seconds.expect("it is done").value
+    };
+    let judge = "judge.pairs = [{ of = 'a', beside = 'b', shares = 'l3', slowdown = 1.5 }]";
+    let (close, far) = ("l3:1 core:2 pu:1", "l3:2 core:1 pu:1");
+    check("by the model", &[seconds("", close, 0)], 0.999, 1.001);
+    check("by the pairs, the one that suffers", &[seconds(judge, close, 0)], 1.299, 1.301);
+    check("by the pairs, the other one", &[seconds(judge, close, 1)], 0.899, 0.901);
+    check("apart", &[seconds(judge, far, 0)], 0.999, 1.001);
+    let unknown = text("judge.pairs = [{ of = 'c', beside = 'b', shares = 'l3', slowdown = 1.5 }]", close);
+    let error = Scenario::parse(&unknown).expect_err("an unknown demand").to_string();
+    assert!(error.contains("[demand.c]"), "{error}");
+}
+
+#[test]
 fn a_choice_at_dispatch_sets_unlike_threads_beside_each_other() {
     // Two of each kind alternate on the two PEs of a core. Likes beside each other take twice as long for
     // the one kind; the system's queues meet by chance.
