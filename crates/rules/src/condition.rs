@@ -1,8 +1,13 @@
 //! What a rule asks of a process.
+//!
+//! In patterns `*` stands for any text, also for none and across `/`; `?` for one character; everything else
+//! for itself. These are the patterns of udev's rules, without its character classes, and just those of
+//! `wildmatch`, which depends on nothing. `globset` also gives brackets, braces and backslashes a meaning, and
+//! by its `?` one byte: `é` is two.
 
 use crate::facts::{Fact, Facts};
-use crate::glob;
 use std::fmt;
+use wildmatch::WildMatch;
 
 /// A condition: one of the patterns must describe the fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +37,8 @@ impl Condition {
         let is_meant = |pattern: &str, text: &str| {
             self.fact != Fact::Unit || pattern.contains('/') == text.contains('/')
         };
-        let fits = |pattern: &str, text: &str| is_meant(pattern, text) && glob::fits(pattern, text);
+        let fits =
+            |pattern: &str, text: &str| is_meant(pattern, text) && WildMatch::new(pattern).matches(text);
         let holds = self.patterns.iter().any(|pattern| texts.iter().any(|text| fits(pattern, text)));
         (!holds).then(|| Mismatch { condition: self, found: Some(facts.shown(self.fact)) })
     }

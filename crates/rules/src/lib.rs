@@ -30,7 +30,6 @@
 mod condition;
 mod error;
 mod facts;
-mod glob;
 mod read;
 mod rule;
 mod rules;

@@ -1,8 +1,8 @@
 //! What files say, and what is wrong with them.
 
 use crate::{
-    Applications, Fact, Facts, PeChoice, Place, PowerSaver, Problem, RuleErrors, Rules, Settings, SourceFile,
-    Watch, policy_word,
+    Applications, Condition, Fact, Facts, PeChoice, Place, PowerSaver, Problem, RuleErrors, Rules, Settings,
+    SourceFile, Watch, policy_word,
 };
 use corewise_core::waits::WaitChanges;
 use proptest::prelude::*;
@@ -118,6 +118,28 @@ fn a_rule_matches_if_all_conditions_hold() {
     ] {
         let rules = sound(&format!("[[rule]]\nname = 'a'\nmatch = {{ {condition} }}"));
         assert_eq!(name_of_match(&rules).is_some(), matches, "{condition}");
+    }
+}
+
+#[test]
+fn stars_and_question_marks_stand_for_other_text_and_everything_else_for_itself() {
+    for (pattern, text, matches) in [
+        ("*", "", true),
+        ("*", "a/b\n", true),
+        ("a*c", "abcbc", true),
+        ("a*c", "abcb", false),
+        ("/opt/*/bin/?", "/opt/a/b/bin/c", true),
+        ("?", "é", true),
+        ("?", "", false),
+        ("**/", "a", false),
+        ("*b?", "aab", false),
+        ("a", "A", false),
+        ("[a]{b,c}\\", "[a]{b,c}\\", true),
+        ("[a]", "a", false),
+    ] {
+        let condition = Condition { fact: Fact::Comm, patterns: vec![pattern.to_owned()] };
+        let facts = Facts { comm: Some(text.to_owned()), ..Facts::default() };
+        assert_eq!(condition.mismatch(&facts).is_none(), matches, "{pattern} {text}");
     }
 }
 
