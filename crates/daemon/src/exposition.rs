@@ -5,7 +5,8 @@
 //! the node exporter reads no other. They differ in the name of a counter and in the last line.
 //!
 //! By hand: `prometheus-client` writes OpenMetrics only, and leaves control characters in the values of
-//! labels. With it, this file had 115 lines of code instead of 77, as the older format had to be made of that.
+//! labels. With it, this file had 115 lines of code instead of 77, as the older format had to be made of
+//! that.
 //!
 //! Source: <https://prometheus.io/docs/specs/om/open_metrics_spec/>,
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>.

@@ -7,8 +7,8 @@
 //!
 //! By hand, as libraries lack these bounds. `tiny_http` has a thread for each connection, without an end
 //! (*measured*: 300 clients that send nothing are 300 threads), and takes a header field of any size into
-//! memory (64 MiB). `hyper` bounds the request, but not the connections, and does not say which of reading and
-//! writing it waits for: with a small executor for this loop it is no shorter, for seven more crates.
+//! memory (64 MiB). `hyper` bounds the request, but not the connections, and does not say which of reading
+//! and writing it waits for: with a small executor for this loop it is no shorter, for seven more crates.
 //!
 //! Limits. No TLS and no password: every client that reaches the address may read. One answer per connection.
 

@@ -1,9 +1,9 @@
 //! What a rule asks of a process.
 //!
-//! In patterns `*` stands for any text, also for none and across `/`; `?` for one character; everything else
-//! for itself. These are the patterns of udev's rules, without its character classes, and just those of
-//! `wildmatch`, which depends on nothing. `globset` also gives brackets, braces and backslashes a meaning, and
-//! by its `?` one byte: `é` is two.
+//! In patterns `*` stands for any text, also for none and across `/`; `?` for one character; everything
+//! else for itself. These are the patterns of udev's rules, without its character classes, and just those
+//! of `wildmatch`, which depends on nothing. `globset` also gives brackets, braces and backslashes a
+//! meaning, and by its `?` one byte: `é` is two.
 
 use crate::facts::{Fact, Facts};
 use std::fmt;
