@@ -71,6 +71,7 @@ pub const EXAMPLES: &[(&str, &str)] = &[
     ("corewise experiment list", "The experiments of the papers"),
     ("corewise experiment run all", "Run them all"),
     ("corewise experiment run all --html experiments", "A page for each"),
+    ("corewise experiment run amp-single --worlds 200", "Its claims in 200 plausible worlds"),
     ("corewise policies", "All policies"),
     ("corewise policies pa", "One, with its parameters"),
     ("corewise policies --json", "For scripts"),

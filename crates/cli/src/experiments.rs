@@ -4,6 +4,9 @@ use crate::parallel::in_parallel;
 use anyhow::{Context, Result, bail};
 use corewise_render::terminal::progress::ProgressBar;
 use corewise_sim::comparison::Run;
+use corewise_sim::experiment::worlds::WorldsRequest;
+use corewise_sim::experiment::worlds::outcome::Outcome;
+use corewise_sim::experiment::worlds::standing::WorldsResult;
 use corewise_sim::experiment::{Experiment, ExperimentResult, Job};
 use corewise_sys::input;
 use rayon::prelude::*;
@@ -63,4 +66,32 @@ pub fn run(experiment: &Experiment, workers: NonZeroUsize) -> Result<ExperimentR
     bar.finish();
     let runs = runs.with_context(|| format!("cannot run experiment {}", experiment.name))?;
     Ok(experiment.result(&runs))
+}
+
+/// Runs an experiment in as many worlds as are asked for, on `workers` threads. Their number does not
+/// change the result.
+pub fn over_worlds(
+    experiment: &Experiment,
+    request: WorldsRequest,
+    workers: NonZeroUsize,
+) -> Result<WorldsResult> {
+    if experiment.parameters.is_empty() {
+        bail!("experiment {} states no [[world]]: nothing that its paper leaves open", experiment.name);
+    }
+    let worlds = experiment.worlds(request);
+    let count = worlds.draws.len();
+    let (bar, done) = (ProgressBar::start(), AtomicUsize::new(0));
+    let one = |world: usize| {
+        let outcome = experiment.in_world(&worlds, world);
+        let done = 1 + done.fetch_add(1, Ordering::Relaxed);
+        bar.advance(done as f64 / count as f64, format!("{}: {done} of {count} worlds", experiment.name));
+        outcome
+    };
+    let outcomes = in_parallel(workers, || {
+        // One world at a time for each thread: they take long.
+        (0..count).into_par_iter().with_max_len(1).map(one).collect::<Result<Vec<Outcome>, _>>()
+    })?;
+    bar.finish();
+    let outcomes = outcomes.with_context(|| format!("cannot run experiment {}", experiment.name))?;
+    Ok(experiment.over_worlds(worlds, outcomes))
 }

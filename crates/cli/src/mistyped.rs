@@ -94,6 +94,8 @@ const RIGHT: &[(&str, &str)] = &[
     ("sim --check-profile", ""),
     ("sim --machine", "rt-app.json"),
     ("experiment run", "amp-single"),
+    ("experiment run --seed", "amp-single --worlds 1"),
+    ("experiment run --policy", "amp-single --worlds 1"),
     ("rules why", "1"),
     ("paths record", "--output out -- true"),
     ("paths record --pid", "--output out"),

@@ -122,6 +122,49 @@ fn the_number_of_workers_changes_no_byte() {
     assert_eq!(run("1"), run("2"));
 }
 
+const WORLDS: &str = r#"
+[[world]]
+name = "the speed of the slow core"
+set = ["machine.speeds"]
+values = [[{ pes = "1", speed = 0.4 }], [{ pes = "1", speed = 0.8 }]]
+source = "no source"
+[[world]]
+name = "work"
+set = ["scale.work"]
+log = [0.5, 2.0]
+source = "no source"
+"#;
+
+#[test]
+fn worlds_are_the_same_whatever_the_number_of_workers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let folder = small_experiment(&directory);
+    let without = ["experiment", "run", text(&folder), "--worlds", "3"];
+    let stderr = corewise(&without).assert().code(1).get_output().stderr.clone();
+    assert!(String::from_utf8_lossy(&stderr).contains("states no [[world]]"));
+    let file = folder.join("experiment.toml");
+    std::fs::write(&file, format!("{EXPERIMENT}{WORLDS}")).expect("a file");
+    let run = |more: &[&str]| stdout(&[&without[..], &["--runs", "1"], more].concat());
+    let json = run(&["--jobs", "1", "--json"]);
+    assert_eq!(json, run(&["--jobs", "4", "--json"]));
+    assert_ne!(json, run(&["--seed", "2", "--json"]), "other worlds");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let result = &json["experiments"][0];
+    assert_eq!((&result["worlds"], &result["evidence"]), (&3.into(), &"simulated".into()));
+    assert_eq!(result["claims"][1]["standing"], "does_not_hold");
+    assert_eq!(result["draws"].as_array().map(Vec::len), Some(3));
+    let table = run(&["--policy", "mintlp"]);
+    for words in [
+        ": 3 worlds (seed 1; runs in each: 1); 1 of 2 hold, 0 depend, 1 do not hold",
+        "0 % (0 to 56 %)  PA is ten times as fast",
+        "the speed of the slow core",
+        "  mintlp  ",
+        "most claims of nobody, 1 of 2, hold in world ",
+    ] {
+        assert!(table.contains(words), "no `{words}` in {table}");
+    }
+}
+
 #[test]
 fn every_experiment_of_the_repository_is_built_in_and_can_be_read() {
     let list = stdout(&["experiment", "list"]);

@@ -17,6 +17,17 @@ pub fn wilson_half_width(p: f64, n: u64) -> f64 {
     (Z / (1.0 + Z * Z / n) * spread).min(0.5)
 }
 
+/// Returns both ends of the 95 % Wilson score interval of a proportion `p` seen in `n` trials.
+pub fn wilson(p: f64, n: u64) -> (f64, f64) {
+    const Z: f64 = 1.96;
+    if n == 0 {
+        return (0.0, 1.0);
+    }
+    let weight = Z * Z / n as f64;
+    let (centre, half) = ((p + weight / 2.0) / (1.0 + weight), wilson_half_width(p, n));
+    ((centre - half).max(0.0), (centre + half).min(1.0))
+}
+
 /// Returns the confidence of a proportion, 0..1: 1 if it is known exactly, 0.5 if its 95 % interval is
 /// ±0.125, 0 if that is ±0.25 or wider.
 pub fn proportion_confidence(p: f64, n: u64) -> f64 {
@@ -288,6 +299,17 @@ fn t_within(t: f64, degrees: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interval_of_a_proportion_is_that_of_the_textbook() {
+        // R. Newcombe, "Two-sided confidence intervals for the single proportion", 1998, table I.
+        for (successes, trials, low, high) in [(81.0, 263, 0.2553, 0.3662), (15.0, 148, 0.0624, 0.1605)] {
+            let (found_low, found_high) = wilson(successes / trials as f64, trials);
+            assert!((found_low - low).abs() < 1e-4 && (found_high - high).abs() < 1e-4, "{found_low}");
+        }
+        assert_eq!(wilson(0.0, 20).0, 0.0);
+        assert_eq!(wilson(0.5, 0), (0.0, 1.0));
+    }
 
     #[test]
     fn confidence_grows_with_trials_and_is_zero_without() {

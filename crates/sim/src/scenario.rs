@@ -570,12 +570,16 @@ pub(crate) fn set(table: &mut toml::Table, setting: &str) -> Result<(), Scenario
     let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {value}"));
     let value = parsed.ok().and_then(|mut table| table.remove("value"));
     let value = value.ok_or_else(|| fault("the value is not TOML; texts need quotes"))?;
+    put(table, path, value).map_err(fault)
+}
+
+/// Puts a value at the path `a.b.c`, creating tables on the way; the error describes the problem.
+pub(crate) fn put(table: &mut toml::Table, path: &str, value: toml::Value) -> Result<(), &'static str> {
     let mut table = table;
     let (parents, key) = path.rsplit_once('.').map_or((None, path), |(parents, key)| (Some(parents), key));
     for parent in parents.into_iter().flat_map(|parents| parents.split('.')) {
         let entry = table.entry(parent.trim()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        table =
-            entry.as_table_mut().ok_or_else(|| fault("it leads through something that is not a table"))?;
+        table = entry.as_table_mut().ok_or("it leads through something that is not a table")?;
     }
     table.insert(key.trim().to_owned(), value);
     Ok(())

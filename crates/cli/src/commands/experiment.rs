@@ -3,10 +3,13 @@
 use crate::outputs::{JsonOutput, OutputFile};
 use crate::{experiments, values, whole_file};
 use anyhow::{Context, Result, bail};
-use corewise_render::experiment::{index, page, table};
+use corewise_core::policy::PolicySpec;
+use corewise_render::experiment::{index, page, table, worlds};
 use corewise_render::table::Table;
 use corewise_render::terminal;
 use corewise_sim::experiment::ExperimentResult;
+use corewise_sim::experiment::worlds::WorldsRequest;
+use corewise_sim::experiment::worlds::standing::{LikeliestWorld, WorldsResult, likeliest};
 use serde::Serialize;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -42,12 +45,35 @@ struct Run {
     html: Option<OutputFile>,
     #[command(flatten)]
     json: JsonOutput,
-    /// How many seeds, instead of the experiment's own numbers
+    /// How many seeds, instead of the experiment's own numbers; with --worlds in each world [default: 4]
     #[arg(long, value_name = "N", value_parser = values::whole(1..=u32::MAX))]
     runs: Option<u32>,
+    /// Judge the claims in this many plausible worlds: values of all that the paper leaves open
+    #[arg(long, value_name = "N", value_parser = values::whole(1..=WORLDS_MAX), conflicts_with = "html")]
+    worlds: Option<u32>,
+    /// The seed of the worlds [default: 1]
+    #[arg(long, value_name = "N", value_parser = values::whole(0..=u64::MAX), requires = "worlds")]
+    seed: Option<u64>,
+    /// Judge this policy in the same worlds; may be given several times
+    #[arg(long, value_name = "POLICY", requires = "worlds")]
+    policy: Vec<PolicySpec>,
     /// How many threads simulate; as many as there are PEs if left out. The results are the same
     #[arg(long, value_name = "N", value_parser = values::whole(NonZeroUsize::MIN..=JOBS_MAX))]
     jobs: Option<NonZeroUsize>,
+}
+
+/// More worlds tell nothing more.
+const WORLDS_MAX: u32 = 1_000_000;
+
+/// Seeds in each world: the worlds, too, are drawn by chance, and many of them say more than many seeds.
+const RUNS_IN_A_WORLD: u32 = 4;
+
+/// What `--json` writes of worlds.
+#[derive(Serialize)]
+struct OverWorlds<'a> {
+    evidence: &'static str,
+    experiments: &'a [WorldsResult],
+    likeliest: &'a [LikeliestWorld],
 }
 
 /// What `--json` writes.
@@ -85,6 +111,9 @@ impl Run {
         let to_stdout = self.json.is_printed();
         let available = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let workers = self.jobs.unwrap_or_else(available);
+        if let Some(count) = self.worlds {
+            return self.over_worlds(&names, count, workers);
+        }
         let mut results = Vec::new();
         for name in names {
             let mut experiment = experiments::load(name)?;
@@ -109,6 +138,34 @@ impl Run {
             terminal::print(&table::render_claims(&results))?;
         }
         let results = Results { evidence: "simulated", experiments: &results };
+        self.json.show(&results, String::new)
+    }
+
+    fn over_worlds(&self, names: &[&str], count: u32, workers: NonZeroUsize) -> Result<()> {
+        let request = WorldsRequest {
+            count,
+            seed: self.seed.unwrap_or(1),
+            runs: self.runs.unwrap_or(RUNS_IN_A_WORLD),
+            policies: self.policy.clone(),
+        };
+        let mut results = Vec::new();
+        for name in names {
+            let result = experiments::over_worlds(&experiments::load(name)?, request.clone(), workers)?;
+            if !self.json.is_printed() {
+                terminal::print(&worlds::render(&result))?;
+            }
+            results.push(result);
+        }
+        let likeliest = likeliest(&results);
+        if !self.json.is_printed() {
+            let all = results.len() > 1;
+            terminal::print(&if all {
+                worlds::render_all(&results, &likeliest)
+            } else {
+                worlds::best(&likeliest)
+            })?;
+        }
+        let results = OverWorlds { evidence: "simulated", experiments: &results, likeliest: &likeliest };
         self.json.show(&results, String::new)
     }
 

@@ -1,6 +1,8 @@
-use super::{index, table};
+use super::{index, table, worlds};
 use crate::page::browser;
 use corewise_sim::comparison::Run;
+use corewise_sim::experiment::worlds::WorldsRequest;
+use corewise_sim::experiment::worlds::standing::likeliest;
 use corewise_sim::experiment::{Experiment, ExperimentResult};
 
 const EXPERIMENT: &str = "
@@ -55,4 +57,42 @@ fn the_table_of_all_begins_with_the_counts() {
     for words in ["  all    2 of 4 agree", "agrees          one PE is slower", "paper: half", "ours:  -"] {
         assert!(text.contains(words), "no `{words}` in {text}");
     }
+}
+
+#[test]
+fn a_claim_that_depends_is_shown_with_its_condition() {
+    let world = "
+[[published]]
+scenario = 'two'
+variant = 'one PE'
+lowest = -0.5
+highest = -0.5
+[[world]]
+name = 'the cost of a switch'
+set = ['machine.costs.switch_us']
+uniform = [0, 3000]
+source = 'no source'
+";
+    let text = format!("{}{world}", EXPERIMENT.replace("lowest = -0.6", "lowest = -0.7"));
+    let experiment = Experiment::load("small", |_| Ok(text.clone())).expect("an experiment");
+    let request = WorldsRequest { count: 40, seed: 1, runs: 1, policies: Vec::new() };
+    let worlds = experiment.worlds(request);
+    let outcomes: Vec<_> =
+        (0..40).map(|world| experiment.in_world(&worlds, world).expect("a world")).collect();
+    let result = experiment.over_worlds(worlds, outcomes);
+    let text = worlds::render(&result) + &worlds::best(&likeliest(std::slice::from_ref(&result)));
+    for words in [
+        "small: 40 worlds (seed 1; runs in each: 1); 0 of 2 hold, 1 depend, 1 do not hold\n",
+        "the cost of a switch  0 to 3000  no source",
+        "holds where the cost of a switch is at most ",
+        "(in 100 % of these ",
+        "depends on: the cost of a switch ",
+        "the paper's numbers among ours\n  two, one PE  paper -50.0 %  ours -6",
+        "one PE ",
+        "machine.costs.switch_us",
+        "not small: one PE is faster",
+    ] {
+        assert!(text.contains(words), "no `{words}` in {text}");
+    }
+    assert!(worlds::render_all(&[result], &[]).contains("all    0 of 2 hold, 1 depend"), "{text}");
 }

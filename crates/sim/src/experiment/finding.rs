@@ -177,14 +177,26 @@ fn plus_minus(estimate: &Estimate) -> String {
 impl Finding {
     /// Returns whether the results agree with the claim.
     pub fn judge(&self, results: &[ScenarioResult]) -> Judgement {
-        let chosen: Vec<&ScenarioResult> =
-            results.iter().filter(|result| names(&self.scenarios, &result.name)).collect();
-        let found = self.check.parts(&chosen).filter(|parts| !parts.is_empty());
-        let (ours, agreement) = match found {
+        let (ours, agreement) = match self.parts(results) {
             Some(parts) => (words(&parts), Agreement::of_all(parts.iter().map(|part| part.agreement))),
             None => ("cannot be checked".to_owned(), Agreement::NotChecked),
         };
         Judgement { claim: self.claim.clone(), paper: self.paper.clone(), ours, agreement }
+    }
+
+    /// Returns whether exact results agree with the claim, and the mean of its figures; `None` if it cannot
+    /// be checked.
+    pub(super) fn outcome(&self, results: &[ScenarioResult]) -> Option<(bool, f64)> {
+        let parts = self.parts(results)?;
+        let agreement = Agreement::of_all(parts.iter().map(|part| part.agreement));
+        let mean = parts.iter().map(|part| part.figure.value).sum::<f64>() / parts.len() as f64;
+        Some((agreement == Agreement::Agrees, mean))
+    }
+
+    fn parts(&self, results: &[ScenarioResult]) -> Option<Vec<Part>> {
+        let chosen: Vec<&ScenarioResult> =
+            results.iter().filter(|result| names(&self.scenarios, &result.name)).collect();
+        self.check.parts(&chosen).filter(|parts| !parts.is_empty())
     }
 }
 
@@ -273,6 +285,14 @@ impl Check {
             Check::Within { variants, over, .. } => variants.iter().chain([over]).collect(),
             Check::Falling { variants, .. } | Check::Drop { variants, .. } => variants.iter().collect(),
             Check::Steadier { variants, than } => variants.iter().chain(than).collect(),
+        }
+    }
+
+    /// Returns the range of a figure, if the claim is that it lies in one.
+    pub(super) fn range(&self) -> Option<(f64, f64)> {
+        match self {
+            Check::Within { lowest, highest, .. } => Some((*lowest, *highest)),
+            Check::Ahead { .. } | Check::Falling { .. } | Check::Drop { .. } | Check::Steadier { .. } => None,
         }
     }
 

@@ -47,6 +47,14 @@ impl Measure {
         self.figure_over(variant, base)?.effect()
     }
 
+    /// Returns the figure by which variants are compared where this one is no effect.
+    pub(super) fn or_speedup(self) -> Measure {
+        match self {
+            Measure::Spread | Measure::Sequential => Measure::Speedup,
+            effect => effect,
+        }
+    }
+
     pub(super) fn figure_over(self, variant: &VariantResult, base: &VariantResult) -> Option<Figure> {
         match (self.figure(variant)?, self.figure(base)?) {
             (Figure::Ratios(own), Figure::Ratios(base)) => {

@@ -11,19 +11,26 @@
 
 use crate::comparison::{self, Run, Task};
 use crate::estimate::Estimate;
-use crate::scenario::{NO_BASELINE_RUNS, Scenario, ScenarioError, merge};
+use crate::scenario::{NO_BASELINE_RUNS, Scenario, ScenarioError, Variant, merge};
 use finding::{Agreement, Finding, Judgement};
 use placements::PlacementsSpec;
 use serde::{Deserialize, Serialize};
 use sets::SetsSpec;
+use worlds::outcome::Outcome;
+use worlds::parameter::{Parameter, ParameterFile, ParameterSpec};
+use worlds::standing::WorldsResult;
+use worlds::{Worlds, WorldsRequest};
 
 pub mod finding;
 mod measure;
 pub mod placements;
+mod published;
 mod scenario;
 pub mod sets;
+pub mod worlds;
 
 pub use measure::Measure;
+pub use published::{ExperimentText, Published};
 pub use scenario::{ScenarioResult, ScenarioSpec};
 
 /// An experiment as written in its file.
@@ -66,20 +73,12 @@ pub struct ExperimentSpec {
     pub findings: Vec<Finding>,
     /// Other values of assumptions.
     pub sensitivity: Option<SensitivitySpec>,
-}
-
-/// A number of the paper, as an effect over the default: 0.4 is 40 % faster.
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    /// The scenario.
-    pub scenario: String,
-    /// The variant.
-    pub variant: String,
-    /// The number, or the lower end of a range.
-    pub lowest: f64,
-    /// The upper end.
-    pub highest: f64,
+    /// What the paper leaves open.
+    #[serde(default, rename = "world")]
+    pub parameters: Vec<ParameterSpec>,
+    /// Files with more of that, which experiments share.
+    #[serde(default)]
+    pub worlds: Vec<String>,
 }
 
 /// Variations that show how the outcome depends on assumptions.
@@ -115,7 +114,11 @@ pub struct Experiment {
     pub name: String,
     /// The specification.
     pub spec: ExperimentSpec,
-    /// Its scenarios, in the order of the specification.
+    /// What the paper leaves open.
+    pub parameters: Vec<Parameter>,
+    /// Its scenarios as written, in the order of the specification.
+    tables: Vec<toml::Table>,
+    /// Its scenarios.
     scenarios: Vec<Scenario>,
     /// For each row of the sensitivity table, its scenarios with their index in `scenarios`.
     rows: Vec<Vec<(usize, Scenario)>>,
@@ -210,6 +213,16 @@ pub enum ExperimentError {
         /// The problem.
         source: ScenarioError,
     },
+    /// A parameter of worlds is invalid.
+    #[error("{file}: world `{name}`: {problem}")]
+    World {
+        /// The file.
+        file: String,
+        /// Its name.
+        name: String,
+        /// The problem.
+        problem: String,
+    },
     /// A name does not refer to a scenario or variant.
     #[error("{place} names `{name}`, which is not a {kind}")]
     NoSuch {
@@ -282,10 +295,32 @@ impl Experiment {
             own.insert("name".to_owned(), scenario.name.clone().into());
             tables.push(own);
         }
-        Self::new(name, spec, &tables)
+        let mut open: Vec<(&str, ParameterSpec)> =
+            spec.parameters.iter().map(|parameter| (file.as_str(), parameter.clone())).collect();
+        for file in &spec.worlds {
+            let more: ParameterFile = toml::from_str(&text(file)?).map_err(|error| syntax(file, error))?;
+            open.extend(more.worlds.into_iter().map(|parameter| (file.as_str(), parameter)));
+        }
+        let mut parameters = Vec::new();
+        for (file, parameter) in open {
+            let fault = |problem| {
+                let (file, name) = (file.to_owned(), parameter.name.clone());
+                ExperimentError::World { file, name, problem }
+            };
+            for one in parameter.expand(&all_tables(&spec, &tables)?).map_err(fault)? {
+                check_parameter(&one, &spec, &tables).map_err(fault)?;
+                parameters.push(one);
+            }
+        }
+        Self::new(name, spec.clone(), tables, parameters)
     }
 
-    fn new(name: &str, spec: ExperimentSpec, tables: &[toml::Table]) -> Result<Self, ExperimentError> {
+    fn new(
+        name: &str,
+        spec: ExperimentSpec,
+        tables: Vec<toml::Table>,
+        parameters: Vec<Parameter>,
+    ) -> Result<Self, ExperimentError> {
         let scenario = |index: usize, runs: u32, set: &[String]| {
             let read = Scenario::from_table(tables[index].clone(), set);
             let name = spec.scenarios[index].name.clone();
@@ -310,8 +345,9 @@ impl Experiment {
         let placed = |patterns: &[String], set: &[String]| match &spec.placements {
             None => Ok(Vec::new()),
             Some(placements) => placements
-                .results(patterns, set)
-                .map_err(|source| ExperimentError::Scenario { scenario: "placements".to_owned(), source }),
+                .tables(set)
+                .and_then(|machines| placements.results(patterns, machines))
+                .map_err(in_placements),
         };
         let (mut rows, mut placed_rows) = (Vec::new(), Vec::new());
         if let Some(asked) = &spec.sensitivity {
@@ -321,7 +357,8 @@ impl Experiment {
             }
         }
         let placed = placed(&[], &[])?;
-        let experiment = Self { name: name.to_owned(), scenarios, rows, placed, placed_rows, spec };
+        let name = name.to_owned();
+        let experiment = Self { name, parameters, tables, scenarios, rows, placed, placed_rows, spec };
         experiment.check_names()?;
         Ok(experiment)
     }
@@ -375,6 +412,58 @@ impl Experiment {
             sensitivity: spec.sensitivity.as_ref().map(|asked| self.sensitivity(asked, &rows)),
             scenarios,
         }
+    }
+
+    /// Draws worlds.
+    pub fn worlds(&self, request: WorldsRequest) -> Worlds {
+        Worlds::new(request, self.parameters.clone())
+    }
+
+    /// Runs everything in one world.
+    pub fn in_world(&self, worlds: &Worlds, world: usize) -> Result<Outcome, ExperimentError> {
+        let fault = |(name, problem)| ExperimentError::World { file: self.name.clone(), name, problem };
+        let mut results = Vec::new();
+        for (table, fixed) in self.tables.iter().zip(&self.scenarios) {
+            let mut table = table.clone();
+            worlds.apply(world, &mut table).map_err(fault)?;
+            let simulate = || {
+                let mut scenario = Scenario::from_table(table, &[])?;
+                scenario.runs = worlds.request.runs;
+                scenario.seed = worlds.first_seed(world, scenario.seed);
+                scenario.variants.extend(worlds.request.policies.iter().cloned().map(Variant::policy));
+                comparison::compare(&scenario, None)
+            };
+            let name = fixed.name.clone();
+            let comparison =
+                simulate().map_err(|source| ExperimentError::Scenario { scenario: name.clone(), source })?;
+            results.push(ScenarioResult { name, comparison });
+        }
+        if let Some(placements) = &self.spec.placements {
+            let mut machines = placements.tables(&[]).map_err(in_placements)?;
+            for machine in &mut machines {
+                worlds.apply(world, machine).map_err(fault)?;
+            }
+            results.extend(placements.results(&[], machines).map_err(in_placements)?);
+        }
+        Ok(Outcome::of(&self.spec.findings, self.spec.measure.or_speedup(), results))
+    }
+
+    /// Returns the result from the outcomes of all worlds, in their order.
+    pub fn over_worlds(&self, worlds: Worlds, outcomes: Vec<Outcome>) -> WorldsResult {
+        let spec = &self.spec;
+        let text = ExperimentText {
+            name: self.name.clone(),
+            evidence: "simulated",
+            title: spec.title.clone(),
+            source: spec.source.clone(),
+            figure: spec.figure.clone(),
+        };
+        let mut result = WorldsResult::new(text, (&spec.findings, &spec.published), worlds, outcomes);
+        if spec.placements.is_some() {
+            // The variants are machines.
+            result.policies.clear();
+        }
+        result
     }
 
     fn sensitivity(&self, asked: &SensitivitySpec, rows: &[Vec<ScenarioResult>]) -> Sensitivity {
@@ -439,6 +528,40 @@ impl Experiment {
         }
         Ok(())
     }
+}
+
+fn in_placements(source: ScenarioError) -> ExperimentError {
+    ExperimentError::Scenario { scenario: "placements".to_owned(), source }
+}
+
+/// Returns all scenarios as written, and the machines of `[placements]`.
+fn all_tables(spec: &ExperimentSpec, tables: &[toml::Table]) -> Result<Vec<toml::Table>, ExperimentError> {
+    let machines = spec.placements.as_ref().map(|placements| placements.tables(&[]));
+    let machines = machines.transpose().map_err(in_placements)?;
+    Ok(tables.iter().cloned().chain(machines.into_iter().flatten()).collect())
+}
+
+/// Checks that both ends of a parameter's range make a valid scenario; the error describes the problem.
+fn check_parameter(
+    parameter: &Parameter,
+    spec: &ExperimentSpec,
+    tables: &[toml::Table],
+) -> Result<(), String> {
+    for end in [0.0, 1.0] {
+        let draw = parameter.at(end);
+        let changed = |table: &toml::Table| {
+            let mut table = table.clone();
+            parameter.apply(&mut table, &draw).map(|()| table)
+        };
+        if let Some(table) = tables.first() {
+            Scenario::from_table(changed(table)?, &[]).map_err(|error| error.to_string())?;
+        }
+        let machines = spec.placements.iter().flat_map(|placements| placements.tables(&[])).flatten();
+        for table in machines {
+            placements::machine(changed(&table)?).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns how many claims were checked with this result.

@@ -58,26 +58,30 @@ impl PlacementsSpec {
         self.machine.iter().filter_map(|machine| machine.get("name")?.as_str())
     }
 
-    /// Returns a result for each selected row, with those settings on each machine.
+    /// Returns a result for each selected row on those [machines](Self::tables).
     pub(super) fn results(
         &self,
         patterns: &[String],
-        settings: &[String],
+        machines: Vec<toml::Table>,
     ) -> Result<Vec<ScenarioResult>, ScenarioError> {
-        let mut machines = Vec::new();
-        for table in &self.machine {
-            machines.push(machine(table, settings)?);
-        }
+        let machines: Vec<Machine> = machines.into_iter().map(machine).collect::<Result<_, _>>()?;
         let rows = self.kernel.iter().filter(|row| finding::names(patterns, &row.name));
         rows.map(|row| row.result(&machines)).collect()
     }
+
+    /// Returns each machine as the `[machine]` of a scenario, with those settings.
+    pub(super) fn tables(&self, settings: &[String]) -> Result<Vec<toml::Table>, ScenarioError> {
+        let with_settings = |table: &toml::Table| {
+            let mut all: toml::Table = [("machine".to_owned(), table.clone().into())].into_iter().collect();
+            settings.iter().try_for_each(|setting| set(&mut all, setting))?;
+            Ok(all)
+        };
+        self.machine.iter().map(with_settings).collect()
+    }
 }
 
-fn machine(table: &toml::Table, settings: &[String]) -> Result<Machine, ScenarioError> {
-    let mut all: toml::Table = [("machine".to_owned(), table.clone().into())].into_iter().collect();
-    for setting in settings {
-        set(&mut all, setting)?;
-    }
+/// Returns the machine of a scenario.
+pub(super) fn machine(mut all: toml::Table) -> Result<Machine, ScenarioError> {
     let spec = all.remove("machine").unwrap_or_else(|| toml::Table::new().into());
     let spec: MachineSpec =
         spec.try_into().map_err(|error: toml::de::Error| ScenarioError::Syntax(error.to_string()))?;

@@ -1,3 +1,4 @@
+use super::worlds::standing::{Standing, likeliest};
 use super::*;
 use crate::comparison::{BySeed, Comparison, VariantResult};
 
@@ -74,6 +75,65 @@ fn claims_are_judged_by_their_scenarios_and_settings_change_them() {
     );
     let on_equal_pes = table.rows[1].means[1].unwrap();
     assert!(on_equal_pes.value.abs() < 1e-3, "there is nothing to gain: {on_equal_pes:?}");
+}
+
+const WORLD: &str = "
+[[world]]
+name = 'slow speed'
+set = ['machine.speeds']
+values = [[{ pes = '1', speed = 0.4 }], [{ pes = '1', speed = 1.0 }]]
+source = 's'
+[[world]]
+name = 'work'
+set = ['scale.work']
+log = [0.5, 2.0]
+source = 's'
+";
+
+/// Returns the outcomes of those worlds in that order, and the result.
+fn in_worlds(count: u32, order: impl Iterator<Item = usize>) -> WorldsResult {
+    let experiment = load(&format!("{EXPERIMENT}{WORLD}")).unwrap();
+    let request = WorldsRequest { count, seed: 1, runs: 1, policies: vec!["mintlp".parse().unwrap()] };
+    let worlds = experiment.worlds(request);
+    let mut outcomes: Vec<Option<Outcome>> = vec![None; count as usize];
+    for world in order {
+        outcomes[world] = Some(experiment.in_world(&worlds, world).unwrap());
+    }
+    experiment.over_worlds(worlds, outcomes.into_iter().map(Option::unwrap).collect())
+}
+
+#[test]
+fn claims_and_policies_are_judged_in_all_worlds() {
+    let result = in_worlds(8, 0..8);
+    assert_eq!(result.parameters.len(), 2);
+    let [gains, doubles] = &result.claims[..] else { panic!("{result:?}") };
+    assert_eq!(doubles.standing, Standing::DoesNotHold, "{doubles:?}");
+    assert_eq!((gains.checked, gains.standing), (8, Standing::Holds), "{gains:?}");
+    let of = |name: &str| result.policies.iter().find(|policy| policy.name == name).expect(name);
+    assert!(of("mintlp").not_below_default > 0.0 && of("default").best > 0.0, "{:?}", result.policies);
+    let [likeliest] = &likeliest(std::slice::from_ref(&result))[..] else { panic!("one paper") };
+    assert_eq!((likeliest.held, likeliest.checked, likeliest.missing.len()), (1, 2, 1), "{likeliest:?}");
+    assert_eq!(result, in_worlds(8, (0..8).rev()), "the order of the work does not matter");
+}
+
+#[test]
+fn errors_of_worlds_name_file_and_parameter() {
+    for (from, to, words) in [
+        ("scale.work", "scale.works", "e/experiment.toml: world `work`: unknown field `works`"),
+        ("[0.5, 2.0]", "[-1.0, 2.0]", "e/experiment.toml: world `work`: log: both ends must be above 0"),
+        (
+            "log = [0.5, 2.0]",
+            "uniform = [0.0, 2.0]",
+            "world `work`: scenario `alone`: the factors of scale must",
+        ),
+        ("source = 's'\n[[world]]", "[[world]]", "missing field `source`"),
+        ("log =", "logs =", "e/experiment.toml: "),
+    ] {
+        let text = format!("{EXPERIMENT}{WORLD}").replace(from, to);
+        assert!(text.contains(to), "{from}");
+        let error = load(&text).expect_err(to);
+        assert!(error.contains(words), "{to}: {error}");
+    }
 }
 
 #[test]
