@@ -39,6 +39,8 @@ pub(crate) enum Purpose {
     CounterNoise,
     /// The errors of reported progress.
     ProgressNoise,
+    /// How long a thread sleeps, or when its next arrival comes.
+    Pause,
 }
 
 /// The random numbers of a seed.

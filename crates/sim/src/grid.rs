@@ -246,7 +246,7 @@ impl Scenario {
 /// Returns what keeps a PE of speed 1 busy for that time.
 fn work(time: Duration, ghz: f64, like: &[Step]) -> WorkSpec {
     let demand = demand_of(like).unwrap_or_default();
-    WorkSpec { mcycles: time.as_secs_f64() * ghz * 1e3, demand, imbalance: 0.0, parts: 0 }
+    WorkSpec { mcycles: time.as_secs_f64() * ghz * 1e3, demand, imbalance: 0.0, parts: 0, guided: false }
 }
 
 fn demand_of(steps: &[Step]) -> Option<String> {
@@ -254,7 +254,7 @@ fn demand_of(steps: &[Step]) -> Option<String> {
         Step::Serial(work) | Step::Parallel(work) | Step::Each(work) => Some(work.demand.clone()),
         Step::Critical { work, .. } | Step::Chain { work, .. } => Some(work.demand.clone()),
         Step::Repeat { steps, .. } => demand_of(steps),
-        Step::Barrier | Step::Sleep(_) => None,
+        Step::Barrier | Step::Sleep(_) | Step::SleepAbout(_) | Step::Arrival { .. } => None,
     })
 }
 

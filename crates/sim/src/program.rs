@@ -45,6 +45,18 @@ pub enum Step {
     Barrier,
     /// Each thread sleeps: for input, output, or lack of work.
     Sleep(#[serde(deserialize_with = "duration")] Duration),
+    /// The same for a random time with this mean (exponentially distributed): answers, think times.
+    SleepAbout(#[serde(deserialize_with = "duration")] Duration),
+    /// Each thread waits for the next of its arrivals, such as requests. They come whether or not it is
+    /// ready: one that is late goes on at once, until it has caught up.
+    Arrival {
+        /// The time between two arrivals.
+        #[serde(deserialize_with = "duration")]
+        every: Duration,
+        /// Whether that is the mean of random times (a Poisson process).
+        #[serde(default)]
+        random: bool,
+    },
     /// Steps done several times.
     Repeat {
         /// How often.
@@ -69,6 +81,10 @@ pub struct WorkSpec {
     /// loops do; 0 gives each thread its share.
     #[serde(default)]
     pub parts: u32,
+    /// With `parts`: whether a thread takes several at a time, as many as would be its share of what is left,
+    /// as guided loops do (OpenMP: `schedule(guided)`, in which a part is the chunk size).
+    #[serde(default)]
+    pub guided: bool,
 }
 
 /// How a thread waits at a lock or barrier. Durations are CPU time spent spinning.
@@ -155,6 +171,8 @@ pub enum Op {
         pool: usize,
         /// The number of parts.
         count: u32,
+        /// Whether as many are taken as are a thread's share of what is left.
+        guided: bool,
     },
     /// Waits until the thread before it has passed the chain one more time than itself.
     Await {
@@ -178,6 +196,15 @@ pub enum Op {
     Unlock(usize),
     /// Sleeps.
     Sleep(Duration),
+    /// Sleeps for a random time with this mean.
+    SleepAbout(Duration),
+    /// Waits for its next arrival.
+    Arrival {
+        /// The time between two arrivals.
+        every: Duration,
+        /// Whether that is the mean of random times.
+        random: bool,
+    },
     /// Jumps back to an earlier step a number of times; the loop's own number selects its counter.
     Again {
         /// The first step of the loop.
@@ -247,7 +274,8 @@ impl Program {
         let mut builder = Builder { program: Program::default(), locks: BTreeMap::new(), demands };
         builder.steps(steps)?;
         let takes_time = |op: &Op| match op {
-            Op::Serial(_) | Op::Share(_) | Op::Parts { .. } | Op::Each(_) | Op::Sleep(_) => true,
+            Op::Serial(_) | Op::Share(_) | Op::Parts { .. } | Op::Each(_) => true,
+            Op::Sleep(_) | Op::SleepAbout(_) | Op::Arrival { .. } => true,
             Op::Barrier
             | Op::Await { .. }
             | Op::Pass { .. }
@@ -273,6 +301,8 @@ impl Program {
                 | Op::Lock(_)
                 | Op::Unlock(_)
                 | Op::Sleep(_)
+                | Op::SleepAbout(_)
+                | Op::Arrival { .. }
                 | Op::Again { .. } => {}
             }
         }
@@ -316,9 +346,16 @@ impl Builder<'_> {
                 }
                 Step::Barrier => self.program.ops.push(Op::Barrier),
                 Step::Sleep(time) => {
-                    let seconds = time.as_secs_f64();
-                    in_range("sleep", seconds, seconds > 0.0, "above 0")?;
+                    above_0("sleep", *time)?;
                     self.program.ops.push(Op::Sleep(*time));
+                }
+                Step::SleepAbout(mean) => {
+                    above_0("sleep_about", *mean)?;
+                    self.program.ops.push(Op::SleepAbout(*mean));
+                }
+                Step::Arrival { every, random } => {
+                    above_0("arrival.every", *every)?;
+                    self.program.ops.push(Op::Arrival { every: *every, random: *random });
                 }
                 Step::Repeat { times, steps } => {
                     in_range("times", f64::from(*times), *times > 0, "1 or more")?;
@@ -339,7 +376,8 @@ impl Builder<'_> {
         }
         let (pool, part) = (self.program.pools, work.cycles / f64::from(spec.parts));
         self.program.pools += 1;
-        Ok(Op::Parts { work: Work { cycles: part, ..work }, pool, count: spec.parts })
+        let work = Work { cycles: part, ..work };
+        Ok(Op::Parts { work, pool, count: spec.parts, guided: spec.guided })
     }
 
     fn work(&self, spec: &WorkSpec) -> Result<Work, ProgramError> {
@@ -347,10 +385,16 @@ impl Builder<'_> {
             demand: spec.demand.clone(),
             known: self.demands.keys().cloned().collect(),
         })?;
+        let is_guided = f64::from(u8::from(spec.guided));
+        in_range("guided", is_guided, !spec.guided || spec.parts > 0, "false without parts")?;
         in_range("mcycles", spec.mcycles, spec.mcycles > 0.0 && spec.mcycles.is_finite(), "above 0")?;
         in_range("imbalance", spec.imbalance, (0.0..1.0).contains(&spec.imbalance), "0 to below 1")?;
         Ok(Work { cycles: spec.mcycles * 1e6, demand: *demand, imbalance: spec.imbalance })
     }
+}
+
+fn above_0(field: &'static str, time: Duration) -> Result<(), ProgramError> {
+    in_range(field, time.as_secs_f64(), !time.is_zero(), "above 0")
 }
 
 fn in_range(field: &'static str, value: f64, holds: bool, range: &'static str) -> Result<(), ProgramError> {

@@ -173,6 +173,10 @@ pub struct Thread {
     pub key: u64,
     /// How many works it has begun.
     pub works: u64,
+    /// How many pauses of random length it has had.
+    pub pauses: u64,
+    /// When its next arrival comes.
+    pub arrival: Time,
     /// Its process.
     pub pid: u32,
     /// Its application's index.

@@ -16,6 +16,7 @@ use corewise_core::machine_model::contention::Demand;
 use corewise_core::observe::EventKind;
 use corewise_core::time::Time;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The first thread ID that is assigned.
 const FIRST_TID: u32 = 1000;
@@ -93,6 +94,8 @@ impl Sim {
                 id: ThreadId { tid: FIRST_TID + index as u32, generation: 0 },
                 key: mix(mix(app as u64, run), number as u64),
                 works: 0,
+                pauses: 0,
+                arrival: self.now,
                 pid,
                 app,
                 master: number == 0,
@@ -179,12 +182,14 @@ impl Sim {
                     let threads = self.apps[thread.app].process.team as f64;
                     return self.begin(index, work, 1.0 / threads);
                 }
-                Op::Parts { work, pool, count } => {
-                    let taken = &mut self.apps[thread.app].pools[pool];
-                    if *taken < count {
-                        *taken += 1;
+                Op::Parts { work, pool, count, guided } => {
+                    let app = &mut self.apps[thread.app];
+                    let left = count.saturating_sub(app.pools[pool]);
+                    if left > 0 {
+                        let share = if guided { left.div_ceil(app.process.team as u32) } else { 1 };
+                        app.pools[pool] += share;
                         thread.next_op -= 1;
-                        return self.begin(index, work, 1.0);
+                        return self.begin(index, work, f64::from(share));
                     }
                 }
                 Op::Each(work) => return self.begin(index, work, 1.0),
@@ -217,9 +222,11 @@ impl Sim {
                     lock.holder = lock.queue.pop_front();
                     self.released.extend(lock.holder.map(|thread| Release { thread, by: Some(index) }));
                 }
-                Op::Sleep(time) => {
-                    self.queue.push(self.now + time, Event::Wake { thread: index as u32 });
-                    return Next::Block;
+                op @ (Op::Sleep(_) | Op::SleepAbout(_) | Op::Arrival { .. }) => {
+                    if let Some(until) = self.pause_until(index, op) {
+                        self.queue.push(until, Event::Wake { thread: index as u32 });
+                        return Next::Block;
+                    }
                 }
                 Op::Again { first, times, counter } => {
                     thread.rounds[counter] += 1;
@@ -231,6 +238,30 @@ impl Sim {
                 }
             }
         }
+    }
+
+    /// Returns until when a thread pauses; `None` if it need not.
+    fn pause_until(&mut self, index: usize, op: Op) -> Option<Time> {
+        match op {
+            Op::Sleep(time) => Some(self.now + time),
+            Op::SleepAbout(mean) => Some(self.now + self.random_pause(index, mean)),
+            Op::Arrival { every, random } => {
+                let pause = if random { self.random_pause(index, every) } else { every };
+                let arrival = &mut self.threads[index].arrival;
+                *arrival = *arrival + pause;
+                Some(*arrival).filter(|arrival| *arrival > self.now)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns an exponentially distributed time; the same for the same pause in every variant.
+    fn random_pause(&mut self, index: usize, mean: Duration) -> Duration {
+        let thread = &mut self.threads[index];
+        thread.pauses += 1;
+        let place = self.chance.unit(Purpose::Pause, &[thread.key, thread.pauses]);
+        // At least a nanosecond: a program whose pauses take no time would never end.
+        mean.mul_f64(-(1.0 - place).ln()).max(Duration::from_nanos(1))
     }
 
     fn begin(&mut self, index: usize, work: Work, share: f64) -> Next {

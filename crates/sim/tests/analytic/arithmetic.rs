@@ -282,3 +282,47 @@ fn a_program_that_ends_early_starts_again_until_the_last_has_ended() {
     assert!(counts[0] == 5 || counts[0] == 6, "{counts:?}");
     assert_eq!(counts[1], 2);
 }
+
+#[test]
+fn requests_come_whether_or_not_a_thread_is_ready() {
+    let rounds = |times: u32, steps: &str, rest: &str| {
+        let steps = format!("[{{ repeat = {{ times = {times}, steps = [{steps}] }} }}]");
+        scenario("core:1 pu:1", &format!("{{ name = 'a', steps = {steps} }}"), rest)
+    };
+    let work = |ms: u32| format!("{{ each = {{ mcycles = {ms}, demand = 'int' }} }}");
+    let every = "{ arrival = { every = '10ms' } }";
+    // The last one comes at 100 ms.
+    let found = all_done(&rounds(10, &format!("{every}, {}", work(3)), ""), 1);
+    check("in time", &[found], 0.103, 0.1035);
+    // From the first one on, at 10 ms, there is always one to do.
+    let found = all_done(&rounds(10, &format!("{every}, {}", work(15)), ""), 1);
+    check("late", &[found], 0.16, 0.1605);
+    let random = "{ arrival = { every = '1ms', random = true } }";
+    // The standard deviation of the sum of 1,000 is 3.2 %.
+    let found = seeds(8, |seed| all_done(&rounds(1000, random, ""), seed));
+    check("at random", &found, 0.88, 1.12);
+    let found = seeds(8, |seed| all_done(&rounds(1000, "{ sleep_about = '1ms' }", ""), seed));
+    check("sleeping at random", &found, 0.88, 1.12);
+    assert!(found.windows(2).any(|pair| pair[0] != pair[1]), "each seed has its own chance");
+}
+
+#[test]
+fn a_guided_loop_gives_each_its_share_of_what_is_left() {
+    // 64 parts of 1 ms for a fast thread and one of half its speed. The first one takes 32 of them: 32 ms on
+    // the fast PE, meanwhile the other one takes 16, and all is done after 43 ms; 64 ms on the slow PE.
+    let steps = "[{ parallel = { mcycles = 64, demand = 'int', parts = 64, guided = true } }]";
+    let app = format!("{{ name = 'a', threads = 2, steps = {steps} }}");
+    let guided = |rest: &str| {
+        let text = format!(
+            "name = 'guided'\ndemand.int = {{}}\napplication = [{app}]\n\
+             [machine]\nname = 'm'\ntopology = 'core:2 pu:1'\nghz = 1.0\n{rest}"
+        );
+        Scenario::parse(&text).expect("a scenario")
+    };
+    check("alike", &seeds(4, |seed| all_done(&guided(""), seed)), 0.032, 0.0325);
+    let slow = |pe: u32| format!("speeds = [{{ pes = '{pe}', speed = 0.5 }}]");
+    let found = [0, 1].map(|pe| all_done(&guided(&slow(pe)), 1));
+    let (least, most) = (found[0].min(found[1]), found[0].max(found[1]));
+    check("the fast one first", &[least], 0.043, 0.0435);
+    check("the slow one first", &[most], 0.064, 0.0645);
+}
