@@ -214,6 +214,8 @@ impl Sim {
     fn shift(&mut self, thread: usize, to: usize) {
         self.withdraw(thread);
         self.enqueue(thread, to, Arrival::Moved);
+        // A balancer may have moved it to a busy PE although, since it chose, another one is idle.
+        self.relieve(to);
     }
 
     /// Changes where a thread may run; a thread at a forbidden place moves at once.
