@@ -3,6 +3,7 @@
 use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
 use crate::sim::sched::queue::Entity;
+use crate::sim::state::lines::Lines;
 use crate::sim::state::memory::{MemoryUse, ProcessMemory, ThreadMemory};
 use crate::sim::state::placement::Flips;
 use crate::sim::state::process::{Process, Times, Wait};
@@ -60,6 +61,8 @@ pub struct App {
     pub arrived: Vec<usize>,
     /// Its locks.
     pub locks: Vec<Lock>,
+    /// What its threads hand to each other.
+    pub(crate) lines: Lines,
     /// Its chains: how often each thread has passed.
     pub chains: Vec<Vec<u32>>,
     /// The parts taken from each pool since the last barrier.

@@ -39,6 +39,7 @@ mod audit;
 mod dispatching;
 mod faults;
 mod gangs;
+mod lines;
 pub mod memory;
 mod news;
 mod paces;

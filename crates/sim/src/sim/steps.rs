@@ -1,6 +1,7 @@
 //! Executes the programs of threads: starts, ends, barriers, locks, sleeps.
 
 use super::sched::queue::Entity;
+use super::state::lines::{Lines, Of};
 use super::state::memory::{ProcessMemory, ThreadMemory};
 use super::state::news::NewsItem;
 use super::state::placement::Flips;
@@ -39,6 +40,7 @@ impl App {
             process: Process::default(),
             chains: vec![Vec::new(); plan.program.chains],
             pools: vec![0; plan.program.pools],
+            lines: Lines::new(plan.program.locks, plan.program.pools),
             plan,
             alive: 0,
             arrived: Vec::new(),
@@ -189,39 +191,28 @@ impl Sim {
                         let share = if guided { left.div_ceil(app.process.team as u32) } else { 1 };
                         app.pools[pool] += share;
                         thread.next_op -= 1;
+                        self.write_line(index, Of::Pool(pool));
                         return self.begin(index, work, f64::from(share));
                     }
                 }
                 Op::Each(work) => return self.begin(index, work, 1.0),
                 Op::Barrier => {
-                    let app = &mut self.apps[thread.app];
-                    if app.arrived.len() + 1 < app.alive {
-                        app.arrived.push(index);
+                    if !self.arrive(index) {
                         return self.wait(index);
                     }
-                    app.pools.fill(0);
-                    self.released
-                        .extend(app.arrived.drain(..).map(|thread| Release { thread, by: Some(index) }));
                 }
                 Op::Await { chain, ring } => {
-                    if !self.apps[thread.app].may_follow(index, chain, ring) {
+                    if !self.follow(index, chain, ring) {
                         return self.spin(index);
                     }
                 }
                 Op::Pass { chain } => self.pass(index, chain),
                 Op::Lock(lock) => {
-                    let lock = &mut self.apps[thread.app].locks[lock];
-                    if lock.holder.is_some() {
-                        lock.queue.push_back(index);
+                    if !self.lock(index, lock) {
                         return self.wait(index);
                     }
-                    lock.holder = Some(index);
                 }
-                Op::Unlock(lock) => {
-                    let lock = &mut self.apps[thread.app].locks[lock];
-                    lock.holder = lock.queue.pop_front();
-                    self.released.extend(lock.holder.map(|thread| Release { thread, by: Some(index) }));
-                }
+                Op::Unlock(lock) => self.unlock(index, lock),
                 op @ (Op::Sleep(_) | Op::SleepAbout(_) | Op::Arrival { .. }) => {
                     if let Some(until) = self.pause_until(index, op) {
                         self.queue.push(until, Event::Wake { thread: index as u32 });
@@ -237,6 +228,58 @@ impl Sim {
                     }
                 }
             }
+        }
+    }
+
+    /// A thread arrives at the barrier; the last one releases the others. Returns whether it is that one.
+    fn arrive(&mut self, index: usize) -> bool {
+        self.write_line(index, Of::Barrier);
+        let pe = self.threads[index].pe;
+        let app = &mut self.apps[self.threads[index].app];
+        if app.arrived.len() + 1 < app.alive {
+            app.arrived.push(index);
+            return false;
+        }
+        app.pools.fill(0);
+        for thread in std::mem::take(&mut app.arrived) {
+            self.see_from(thread, pe);
+            self.released.push_back(Release { thread, by: Some(index) });
+        }
+        true
+    }
+
+    /// Returns whether a thread follows the one before it in a chain, or must wait for it.
+    fn follow(&mut self, index: usize, chain: usize, ring: bool) -> bool {
+        let app = &self.apps[self.threads[index].app];
+        if !app.may_follow(index, chain, ring) {
+            return false;
+        }
+        let number = index - app.process.leader;
+        let before = app.process.leader + (number + app.process.team - 1) % app.process.team;
+        if number > 0 || ring {
+            self.see_from(index, self.threads[before].pe);
+        }
+        true
+    }
+
+    /// Returns whether a thread has got a lock, or must wait for it.
+    fn lock(&mut self, index: usize, number: usize) -> bool {
+        let lock = &mut self.apps[self.threads[index].app].locks[number];
+        if lock.holder.is_some() {
+            lock.queue.push_back(index);
+            return false;
+        }
+        lock.holder = Some(index);
+        self.write_line(index, Of::Lock(number));
+        true
+    }
+
+    fn unlock(&mut self, index: usize, number: usize) {
+        let lock = &mut self.apps[self.threads[index].app].locks[number];
+        lock.holder = lock.queue.pop_front();
+        if let Some(thread) = lock.holder {
+            self.write_line(thread, Of::Lock(number));
+            self.released.push_back(Release { thread, by: Some(index) });
         }
     }
 
@@ -306,6 +349,7 @@ impl Sim {
             && app.may_follow(next, chain, ring)
             && self.released.iter().all(|release| release.thread != next)
         {
+            self.see_from(next, self.threads[index].pe);
             self.released.push_back(Release { thread: next, by: None });
         }
     }

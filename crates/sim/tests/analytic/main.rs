@@ -7,6 +7,7 @@ use corewise_sim::sim::Sim;
 
 mod arithmetic;
 mod decisions;
+mod distance;
 mod fairness;
 mod groups;
 mod memory;

@@ -4,6 +4,7 @@
 pub(crate) mod dispatching;
 pub(crate) mod gangs;
 pub(crate) mod groups;
+pub(crate) mod lines;
 pub(crate) mod memory;
 pub(crate) mod news;
 pub(crate) mod paces;
