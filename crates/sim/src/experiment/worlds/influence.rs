@@ -22,6 +22,8 @@ const GROUP: usize = 20;
 const TREES: u64 = 100;
 /// Worlds of a leaf, at least.
 const LEAF: usize = 5;
+/// Other worlds from which each world takes one parameter's value.
+const EXCHANGES: usize = 8;
 
 /// What a claim depends on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -177,15 +179,19 @@ impl Forest {
         let worlds: Vec<usize> = (0..count).collect();
         let own: Vec<f64> = worlds.iter().map(|&world| self.predict(&|at| columns[at][world])).collect();
         let variance = squares(&worlds, &own) / count.max(1) as f64;
-        let mut others = worlds.clone();
-        Random::new(2, 0).shuffle(&mut others);
+        let mut order = worlds.clone();
+        Random::new(2, 0).shuffle(&mut order);
         let total = |column: usize| {
-            let change = |(&world, &other): (&usize, &usize)| {
+            let change = |shift: usize, place: usize| {
+                let (world, other) = (order[place], order[(place + shift) % count]);
                 let value = |at: usize| columns[at][if at == column { other } else { world }];
                 (self.predict(&value) - own[world]).powi(2)
             };
-            let sum: f64 = worlds.iter().zip(&others).map(change).sum();
-            if variance > 1e-12 { sum / (2.0 * count as f64 * variance) } else { 0.0 }
+            let all = (1..=EXCHANGES).flat_map(|shift| (0..count).map(move |place| (shift, place)));
+            let mean =
+                all.map(|(shift, place)| change(shift, place)).sum::<f64>() / (EXCHANGES * count) as f64;
+            // Half the mean square of a difference is the variance but for chance.
+            if variance > 1e-12 { (mean / (2.0 * variance)).min(1.0) } else { 0.0 }
         };
         (0..columns.len()).map(total).collect()
     }
