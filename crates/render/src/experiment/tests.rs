@@ -89,7 +89,7 @@ source = 'no source'
         "depends on: the cost of a switch ",
         "the paper's numbers among ours\n  two, one PE  paper -50.0 %  ours -6",
         "one PE ",
-        "machine.costs.switch_us",
+        "\n  the cost of a switch  ",
         "not small: one PE is faster",
     ] {
         assert!(text.contains(words), "no `{words}` in {text}");

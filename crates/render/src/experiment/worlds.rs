@@ -42,8 +42,8 @@ pub fn best(likeliest: &[LikeliestWorld]) -> String {
             world.source, world.held, world.checked, world.world
         );
         let mut values = Table::new("<<");
-        for (path, value) in &world.values {
-            values.row([path, value]);
+        for (name, value) in &world.values {
+            values.row([name, value]);
         }
         text += &values.to_string();
         for (experiment, claim) in &world.missing {

@@ -132,7 +132,7 @@ pub struct LikeliestWorld {
     pub held: usize,
     /// The claims that can be checked.
     pub checked: usize,
-    /// Its values: paths and texts.
+    /// Its values: each parameter's name, and the value as text.
     pub values: Vec<(String, String)>,
     /// The claims that do not hold, each with its experiment.
     pub missing: Vec<(String, String)>,
@@ -273,7 +273,7 @@ fn best_world(source: &str, results: &[&WorldsResult]) -> Option<LikeliestWorld>
     let mut values: Vec<(String, String)> = Vec::new();
     for result in results {
         for (parameter, draw) in result.parameters.iter().zip(&result.draws[world]) {
-            let value = (parameter.set.join(", "), draw.text.clone());
+            let value = (parameter.name.clone(), draw.text.clone());
             if !values.contains(&value) {
                 values.push(value);
             }
