@@ -43,7 +43,7 @@ pub fn best(likeliest: &[LikeliestWorld]) -> String {
         );
         let mut values = Table::new("<<");
         for (name, value) in &world.values {
-            values.row([name, value]);
+            values.row([&few(name), value]);
         }
         text += &values.to_string();
         for (experiment, claim) in &world.missing {
@@ -51,6 +51,15 @@ pub fn best(likeliest: &[LikeliestWorld]) -> String {
         }
     }
     text
+}
+
+/// Returns the name of a parameter, which may be a list of many paths, in a column's width.
+fn few(name: &str) -> String {
+    let paths: Vec<&str> = name.split(", ").collect();
+    match paths.as_slice() {
+        [first, rest @ ..] if rest.len() > 1 => format!("{first} and {} more", rest.len()),
+        _ => name.to_owned(),
+    }
 }
 
 /// Returns a standing in words.
@@ -67,7 +76,7 @@ pub fn words(standing: Standing) -> &'static str {
 pub fn sentence(condition: &Condition) -> String {
     format!(
         "holds where {} {} (in {} of these {} worlds, in {} of the others)",
-        condition.parameter,
+        few(&condition.parameter),
         condition.values,
         share(condition.share),
         condition.worlds,
@@ -203,4 +212,16 @@ fn write_policies(out: &mut String, result: &WorldsResult) -> Result {
         ]);
     }
     write!(out, "{table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_paths_of_one_parameter_are_counted() {
+        assert_eq!(few("a.b"), "a.b");
+        assert_eq!(few("a.b, a.c"), "a.b, a.c");
+        assert_eq!(few("a.b, a.c, a.d, a.e"), "a.b and 3 more");
+    }
 }
