@@ -1,14 +1,14 @@
 //! Random scenarios, checked by the [invariants](crate::invariants).
 //!
 //! Problem: nobody thinks of every machine, program and mishap that a policy will meet. Approach: a seed
-//! makes a scenario: the machine's shape, speeds and parameters, the system's scheduler, programs with all
-//! kinds of steps and waits, pins and faults. A second stream of the same seed draws the policy, so that
-//! another choice of policies leaves the scenario as it was. The scenario is written out as TOML and read
-//! like a user's own. One policy, [`WILD`], makes invalid requests that must be rejected. Source: the
-//! simulation testing of FoundationDB ("Testing Distributed Systems w/ Deterministic Simulation", Wilson,
-//! 2014): a failure is a seed. Limits: a run is checked for what must never happen, not for performance. What
-//! the generator does not draw is not tried, such as working sets so large that refilling caches takes longer
-//! than a step.
+//! makes a scenario: the machine's shape, speeds and parameters, the system's scheduler, programs with
+//! all kinds of steps and waits, nice levels, groups and quotas, pins and faults. A second stream of the
+//! same seed draws the policy, so that another choice of policies leaves the scenario as it was. The
+//! scenario is written out as TOML and read like a user's own. One policy, [`WILD`], makes invalid
+//! requests that must be rejected. Source: the simulation testing of FoundationDB ("Testing Distributed
+//! Systems w/ Deterministic Simulation", Wilson, 2014): a failure is a seed. Limits: a run is checked
+//! for what must never happen, not for performance. What the generator does not draw is not tried, such
+//! as working sets so large that refilling caches takes longer than a step.
 
 use crate::invariants::{Checked, Checker, Violation};
 use crate::random::Random;
@@ -117,6 +117,11 @@ const STREAM_POLICY: u64 = 101;
 const STREAM_WILD: u64 = 102;
 const STREAM_POWER: u64 = 103;
 const STREAM_TREATMENTS: u64 = 104;
+const STREAM_WEIGHTS: u64 = 105;
+const STREAM_SIZE: u64 = 106;
+
+/// The PEs of the largest machine that is drawn.
+const PES_MAX: usize = 256;
 
 /// Binds arbitrary threads to arbitrary PEs, including threads and PEs that do not exist.
 struct Wild {
@@ -168,7 +173,38 @@ pub fn scenario(seed: u64) -> String {
     if writer.happens(0.5) {
         let _ = writer.power();
     }
-    treat(&writer.text, seed)
+    weigh(&treat(&writer.text, seed), seed)
+}
+
+/// Writes nice levels, groups with quotas, sessions and a choice at dispatch into the scenario of a seed.
+fn weigh(text: &str, seed: u64) -> String {
+    let mut writer = Writer { chance: Random::new(seed, STREAM_WEIGHTS), text: String::new(), pes: 0 };
+    if !writer.happens(0.3) {
+        return text.to_owned();
+    }
+    let groups = writer.chance.below(4);
+    let mut weighed = String::new();
+    for line in text.lines() {
+        if line.starts_with("os = {") && writer.happens(0.3) {
+            weighed += &line.replacen('{', "{ autogroup = true,", 1);
+        } else {
+            weighed += line;
+        }
+        weighed.push('\n');
+        if line.starts_with("steps = ") {
+            if writer.happens(0.5) {
+                weighed += &format!("nice = {}\n", writer.from(&[-10, -5, -1, 1, 5, 10]));
+            }
+            if groups > 0 && writer.happens(0.7) {
+                weighed += &format!("group = 'g{}'\n", writer.chance.below(groups));
+            }
+        }
+        if line.starts_with("policy = 'default'") && writer.happens(0.3) {
+            weighed += "dispatch = 'cosched'\n";
+        }
+    }
+    (0..groups).for_each(|group| weighed += &writer.group(group));
+    weighed
 }
 
 /// Writes treatments of applications, as rules and clients of a daemon would change them, into the scenario
@@ -241,7 +277,8 @@ impl Writer {
         if faulty {
             self.faults()?;
         }
-        let pes = self.machine()?;
+        let is_large = Random::new(seed, STREAM_SIZE).unit() < 0.02;
+        let pes = self.machine(is_large)?;
         self.pes = pes;
         self.demands()?;
         let mut pins = String::new();
@@ -283,12 +320,13 @@ impl Writer {
     }
 
     /// Writes the machine; returns the number of its PEs.
-    fn machine(&mut self) -> Result<usize, std::fmt::Error> {
+    fn machine(&mut self, is_large: bool) -> Result<usize, std::fmt::Error> {
         let (numa, l3) = (1 + self.chance.below(2), 1 + self.chance.below(2));
         let (l2, core, pu) = (1 + self.chance.below(3), 1 + self.chance.below(2), 1 + self.chance.below(2));
         let module = self.from(&["", "module:1 "]);
         let (l3_mib, l2_kib) = (self.from(&[2, 8, 32]), self.from(&[256, 512, 2048]));
-        let pes = numa * l3 * l2 * core * pu;
+        let pack = if is_large { PES_MAX / (numa * l3 * l2 * core * pu) } else { 1 };
+        let pes = numa * pack * l3 * l2 * core * pu;
         let mut speeds = Vec::new();
         for _ in 0..self.chance.below(3) {
             let (a, b) = (self.chance.below(pes), self.chance.below(pes));
@@ -304,7 +342,7 @@ impl Writer {
         writeln!(
             self.text,
             "[machine]\nname = 'm'\n\
-             topology = 'numa:{numa} pack:1 l3:{l3}(size={l3_mib}MB) l2:{l2}(size={l2_kib}kB) \
+             topology = 'numa:{numa} pack:{pack} l3:{l3}(size={l3_mib}MB) l2:{l2}(size={l2_kib}kB) \
              {module}core:{core} pu:{pu}'\n\
              speeds = [{}]\n\
              units = {{ fpu_conflict = {:?}, issue_conflict = {:?}, smt_cost = {smt_cost:?} }}\n\
@@ -383,6 +421,19 @@ impl Writer {
             1.0 - shared
         )?;
         Ok(copies)
+    }
+
+    /// Returns a group; it may be in an earlier one.
+    fn group(&mut self, number: usize) -> String {
+        let mut text = format!("[group.g{number}]\nweight = {}\n", self.from(&[20, 100, 100, 300]));
+        if self.happens(0.4) {
+            let (quota_ms, period_ms) = (self.from(&[5, 20, 50, 400]), self.from(&[20, 100]));
+            text += &format!("quota = '{quota_ms}ms'\nperiod = '{period_ms}ms'\n");
+        }
+        if number > 0 && self.happens(0.4) {
+            text += &format!("parent = 'g{}'\n", self.chance.below(number));
+        }
+        text
     }
 
     fn treatments(&mut self) -> String {

@@ -26,7 +26,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-/// A runnable thread gets a PE before every other thread has had this many slices.
+/// A runnable thread gets a PE before every other thread has had this many slices: by weight, and by the
+/// least weight that the thread has had, as it may then have run ahead.
 const ROUNDS_MAX: f64 = 3.0;
 
 /// The number of migrations per second and thread that no policy or balancer needs.
@@ -42,6 +43,8 @@ struct Seen {
     standing: Standing,
     permitted: CpuSet,
     pid: u32,
+    /// The least weight that it has had.
+    least: f64,
 }
 
 /// The checks and their state between steps.
@@ -59,6 +62,8 @@ pub struct Checker {
     at: Time,
     observed: Time,
     migrations: u64,
+    /// The largest sum of the weights of all threads.
+    crowd: f64,
     /// Where threads were bound when the engine last saw the world, and are after a step.
     seen_bound: BTreeMap<ThreadId, CpuSet>,
     bound: BTreeMap<ThreadId, CpuSet>,
@@ -83,6 +88,7 @@ impl Checker {
             at: Time(0),
             observed: Time(0),
             migrations: 0,
+            crowd: 0.0,
             seen_bound: BTreeMap::new(),
             bound: BTreeMap::new(),
             undecided: BTreeSet::new(),
@@ -146,11 +152,12 @@ impl Checker {
 
     fn see(&mut self, observation: &Observation, sim: &Sim) {
         // All of them may have been ready since the last observation, even if none is any more.
-        let rivals = observation.threads.len() as f64;
+        let standings = sim.standings();
+        self.crowd = self.crowd.max(standings.values().map(|(weight, _)| weight).sum());
         let slice_ns = 1.5 * sim.os.slice_max().as_nanos() as f64;
         let turns = TURN * (sim.gangs() as u32 + 1);
-        let pause_ns = (self.interval + sim.os.balance + sim.faults.late + turns).as_nanos() as f64;
-        let wait_max_ns = ROUNDS_MAX * (rivals * slice_ns + pause_ns);
+        let pause_ns = (self.interval + sim.os.balance + sim.faults.late + turns + sim.quota_period_max())
+            .as_nanos() as f64;
         if observation.at < self.at {
             self.complain(Rule::Time, format!("it was {} ns, now it is {} ns", self.at.0, observation.at.0));
         }
@@ -160,7 +167,11 @@ impl Checker {
         self.treatments = Treatments::clone(&observation.treatments);
         self.take_outcomes(&observation.outcomes);
         for reading in &observation.threads {
-            self.see_thread(reading, wait_max_ns);
+            let before = self.threads.get(&reading.thread).map_or(f64::INFINITY, |seen| seen.least);
+            let (weight, quota) = standings.get(&reading.thread).copied().unwrap_or((before, 1.0));
+            let least = before.min(weight);
+            let wait_max_ns = ROUNDS_MAX * (self.crowd / least / quota * slice_ns + pause_ns);
+            self.see_thread(reading, least, wait_max_ns);
         }
         let migrations: u64 = sim.migrations().values().sum();
         let moved = migrations - std::mem::replace(&mut self.migrations, migrations);
@@ -175,7 +186,7 @@ impl Checker {
         self.take_outcomes(&batch.outcomes);
         for event in &batch.events {
             match event {
-                Event::ThreadStarted(reading) => self.see_thread(reading, f64::INFINITY),
+                Event::ThreadStarted(reading) => self.see_thread(reading, f64::INFINITY, f64::INFINITY),
                 Event::AllowedChanged(pes) => self.allowed = pes.clone(),
                 Event::Process(reading) => {
                     self.delayed.insert(reading.leader, reading.waits.is_adaptable());
@@ -202,7 +213,7 @@ impl Checker {
         }
     }
 
-    fn see_thread(&mut self, reading: &ThreadReading, wait_max_ns: f64) {
+    fn see_thread(&mut self, reading: &ThreadReading, least: f64, wait_max_ns: f64) {
         let thread = reading.thread;
         let wanted_ns = reading.runnable_ns.unwrap_or(reading.cpu_ns);
         let before = self.threads.remove(&thread);
@@ -230,7 +241,7 @@ impl Checker {
         }
         let (standing, permitted) = (reading.standing, CpuSet::clone(&reading.permitted));
         let (pid, cpu_ns) = (reading.pid, reading.cpu_ns);
-        let seen = Seen { cpu_ns, wanted_ns, cycles, waited_ns, standing, permitted, pid };
+        let seen = Seen { cpu_ns, wanted_ns, cycles, waited_ns, standing, permitted, pid, least };
         self.threads.insert(thread, seen);
     }
 

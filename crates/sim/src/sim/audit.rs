@@ -3,7 +3,12 @@
 use super::{DONE_CYCLES, Sim};
 use crate::thread::Activity;
 use crate::violation::{Audit, Rule, Violation};
-use corewise_core::ids::PeId;
+use corewise_core::ids::{PeId, ThreadId};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// By how much the sum of what threads move may be above the bandwidth: paces are found by iteration.
+const BANDWIDTH_TOLERANCE: f64 = 0.02;
 
 /// The result of one check: nothing, or a violated rule and its description.
 type Finding = Result<(), (Rule, String)>;
@@ -26,7 +31,10 @@ impl Sim {
         let mut found = self.audit_places();
         // Expensive checks only run after the balancer.
         if balanced {
-            found = found.and_then(|()| self.audit_counts()).and_then(|()| self.audit_idle());
+            found = found
+                .and_then(|()| self.audit_counts())
+                .and_then(|()| self.audit_idle())
+                .and_then(|()| self.audit_memory());
         }
         self.note(found);
     }
@@ -135,6 +143,36 @@ impl Sim {
             }
         }
         Ok(())
+    }
+
+    /// Checks that threads move no more data than the channels of all nodes can.
+    fn audit_memory(&self) -> Finding {
+        let running = self.cpus.iter().filter(|cpu| cpu.running().is_some());
+        let moved: f64 = running.map(|cpu| cpu.pace.work_per_ns * cpu.pace.memory_bytes_per_work).sum();
+        let model = &self.machine.model;
+        let most = model.memory.bandwidth_gb_per_s * model.nodes.len() as f64;
+        if moved > most * (1.0 + BANDWIDTH_TOLERANCE) {
+            return Err((Rule::Work, format!("threads move {moved} GB/s, the channels {most}")));
+        }
+        Ok(())
+    }
+
+    /// Returns the weights of all threads that have not ended, and the part of a PE that quotas leave each.
+    pub(crate) fn standings(&self) -> HashMap<ThreadId, (f64, f64)> {
+        let standing = |&index: &usize| {
+            let thread = &self.threads[index];
+            let group = self.apps[thread.app].plan.group;
+            let weight = self.groups.weight(group, thread.entity.own) as f64;
+            let quota = self.groups.quotas(group).fold(1.0, |least: f64, (_, quota)| least.min(quota));
+            (thread.id, (weight, quota))
+        };
+        self.present.iter().map(standing).collect()
+    }
+
+    /// Returns the longest period of a quota.
+    pub(crate) fn quota_period_max(&self) -> Duration {
+        let periods = self.groups.all.iter().filter_map(|group| Some(group.budget.as_ref()?.period));
+        periods.max().unwrap_or_default()
     }
 
     /// Checks that no time is lost or counted twice: PEs were busy for as long as threads had them.

@@ -65,6 +65,11 @@ impl Discipline for Cfs {
         0
     }
 
+    // Its virtual time stays as it is (`reweight_entity` before 6.6).
+    fn set_weight(&self, entity: &mut Entity, weight: i64) {
+        entity.weight = weight;
+    }
+
     fn picked(&self, _entity: &mut Entity) {}
 
     fn renew(&self, _entity: &mut Entity) {}

@@ -73,6 +73,15 @@ impl Discipline for Eevdf {
         Self::eligible(queue).unwrap_or(0)
     }
 
+    // What it is owed, and its request, stay the same in CPU time (`reweight_entity`).
+    fn set_weight(&self, entity: &mut Entity, weight: i64) {
+        if weight != entity.weight {
+            entity.lag = scale(entity.lag, entity.weight, weight);
+            entity.deadline = scale(entity.deadline, entity.weight, weight);
+            entity.weight = weight;
+        }
+    }
+
     fn picked(&self, entity: &mut Entity) {
         self.renew_if_due(entity);
         entity.protected = entity.deadline;

@@ -84,7 +84,7 @@ impl Sim {
         }
         self.settle(pe);
         let weight = self.enter_group(thread);
-        self.threads[thread].entity.set_weight(weight);
+        self.rules.set_weight(&mut self.threads[thread].entity, weight);
         let entity = self.threads[thread].entity;
         let owed = match self.threads[thread].pe {
             Some(last) => {

@@ -24,10 +24,14 @@ impl Sim {
     /// Returns the PE for a thread that becomes ready.
     pub(super) fn choose(&mut self, thread: usize, waker: Option<usize>) -> usize {
         let last = self.threads[thread].warm_pe.filter(|&pe| self.may_use(thread, pe));
-        match (self.os.scheduler, last) {
-            (Kind::Capacity, _) => self.fastest_idle(thread, last),
-            (Kind::Fair, None) => self.idlest(thread),
-            (Kind::Fair, Some(last)) => {
+        let fastest = match self.os.scheduler {
+            Kind::Capacity => self.fastest_idle(thread, last),
+            Kind::Fair => None,
+        };
+        match (fastest, last) {
+            (Some(fastest), _) => fastest,
+            (None, None) => self.idlest(thread),
+            (None, Some(last)) => {
                 let target = self.affine(thread, last, waker);
                 self.idle_sibling(thread, target, last)
             }
@@ -114,18 +118,21 @@ impl Sim {
         idle.min_by_key(|&pe| (self.machine.model.distance(from, pe), self.domains.core(pe).load))
     }
 
-    /// Returns the PE with the fewest threads; of several the fastest, then the nearest.
-    fn fastest_idle(&mut self, thread: usize, last: Option<usize>) -> usize {
+    /// Returns the fastest idle PE, first of idle cores; of several the nearest.
+    fn fastest_idle(&self, thread: usize, last: Option<usize>) -> Option<usize> {
+        if self.domains.idle() == 0 {
+            return None;
+        }
         let count = self.cpus.len();
         let first = self.tie_break(thread);
         let key = |&pe: &usize| {
             let slowness = (1e6 / self.machine.reported[pe]) as u64;
             let distance = last.map(|last| self.machine.model.distance(last, pe));
             let by_chance = if pe < first { pe + count - first } else { pe - first };
-            let shares = self.domains.core(pe).load > 0;
-            (self.domains.load(pe), shares, slowness, distance, self.domains.core(pe).load, by_chance)
+            let load = self.domains.core(pe).load;
+            (load > 0, slowness, distance, load, by_chance)
         };
-        pes(&self.threads[thread].usable).min_by_key(key).unwrap_or(first)
+        pes(&self.threads[thread].usable).filter(|&pe| self.domains.load(pe) == 0).min_by_key(key)
     }
 }
 

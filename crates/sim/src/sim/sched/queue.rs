@@ -56,16 +56,6 @@ impl Entity {
         }
         scale(virtual_ns, self.weight, NICE_0_WEIGHT) + 1
     }
-
-    /// Changes the weight outside of a queue. What it is owed, and its request, stay the same in CPU time
-    /// (`reweight_entity`).
-    pub fn set_weight(&mut self, weight: i64) {
-        if weight != self.weight {
-            self.lag = scale(self.lag, self.weight, weight);
-            self.deadline = scale(self.deadline, self.weight, weight);
-            self.weight = weight;
-        }
-    }
 }
 
 /// Returns `a · b / c` of any size, rounded towards zero.
@@ -95,6 +85,8 @@ pub(crate) trait Discipline {
     fn place(&self, queue: &RunQueue, entity: &mut Entity, owed: i64, arrival: Arrival);
     /// Returns the place of the waiting thread that is next; there is one.
     fn next(&self, queue: &RunQueue) -> usize;
+    /// Changes the weight of a thread outside of a queue.
+    fn set_weight(&self, entity: &mut Entity, weight: i64);
     /// Notes that a thread was picked.
     fn picked(&self, entity: &mut Entity);
     /// Notes that the kernel looks at how long the running thread has run.
