@@ -148,6 +148,7 @@ impl Sim {
             let arrival = if self.threads[thread].warm_pe.is_some() { Arrival::Moved } else { Arrival::New };
             // Another group that it is in may still have none.
             self.enqueue(thread, pe, arrival);
+            self.relieve(pe);
         }
         self.queue.push(self.now + period, Event::Refill { group: group as u32 });
     }
