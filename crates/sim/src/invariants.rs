@@ -138,7 +138,9 @@ impl Checker {
         if by_threads != by_apps {
             self.complain(Rule::Work, format!("threads ran for {by_threads} ns, applications for {by_apps}"));
         }
-        if sim.faults == Faults::default() && sim.all_done().is_none() {
+        // What spins in a quota may never end.
+        let has_quotas = !sim.quota_period_max().is_zero();
+        if sim.faults == Faults::default() && !has_quotas && sim.all_done().is_none() {
             let waiting: Vec<&str> =
                 sim.applications().filter(|(_, runs, _, _)| runs.is_empty()).map(|(name, ..)| name).collect();
             self.complain(Rule::Progress, format!("never completed: {}", waiting.join(", ")));
@@ -153,6 +155,8 @@ impl Checker {
     fn see(&mut self, observation: &Observation, sim: &Sim) {
         // All of them may have been ready since the last observation, even if none is any more.
         let standings = sim.standings();
+        // A choice at dispatch passes over a thread until the others are ahead of it.
+        let rounds = if sim.dispatching.is_some() { 2.0 * ROUNDS_MAX } else { ROUNDS_MAX };
         self.crowd = self.crowd.max(standings.values().map(|(weight, _)| weight).sum());
         let slice_ns = 1.5 * sim.os.slice_max().as_nanos() as f64;
         let turns = TURN * (sim.gangs() as u32 + 1);
@@ -170,7 +174,7 @@ impl Checker {
             let before = self.threads.get(&reading.thread).map_or(f64::INFINITY, |seen| seen.least);
             let (weight, quota) = standings.get(&reading.thread).copied().unwrap_or((before, 1.0));
             let least = before.min(weight);
-            let wait_max_ns = ROUNDS_MAX * (self.crowd / least / quota * slice_ns + pause_ns);
+            let wait_max_ns = rounds * (self.crowd / least / quota * slice_ns + pause_ns);
             self.see_thread(reading, least, wait_max_ns);
         }
         let migrations: u64 = sim.migrations().values().sum();

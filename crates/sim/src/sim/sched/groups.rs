@@ -127,10 +127,20 @@ impl Sim {
             in_queue && self.groups.path(self.group(thread)).any(|of| of == group)
         };
         let threads: Vec<usize> = self.present.iter().copied().filter(is_in).collect();
-        for thread in threads {
+        // They leave together: what they owe each other must not depend on who goes first.
+        let owed: Vec<Option<i64>> = threads.iter().map(|&thread| self.lag(thread)).collect();
+        for (thread, lag) in threads.into_iter().zip(owed) {
             self.withdraw(thread);
+            self.threads[thread].entity.lag = lag.unwrap_or(0);
             self.hold(thread);
         }
+    }
+
+    /// Returns what a thread in a queue is owed.
+    fn lag(&mut self, thread: usize) -> Option<i64> {
+        let pe = self.threads[thread].pe?;
+        self.settle(pe);
+        self.cpus[pe].queue.lag(&*self.rules, thread)
     }
 
     /// Begins a group's next period.
@@ -145,7 +155,7 @@ impl Sim {
             self.threads[thread].times.let_go(self.now);
             let last = self.threads[thread].pe.filter(|&pe| self.may_use(thread, pe));
             let pe = last.unwrap_or_else(|| self.choose(thread, None));
-            let arrival = if self.threads[thread].warm_pe.is_some() { Arrival::Moved } else { Arrival::New };
+            let arrival = if self.threads[thread].pe.is_some() { Arrival::Moved } else { Arrival::New };
             // Another group that it is in may still have none.
             self.enqueue(thread, pe, arrival);
             self.relieve(pe);

@@ -200,6 +200,13 @@ impl RunQueue {
         })
     }
 
+    /// Returns what a thread is owed.
+    pub fn lag(&self, rules: &dyn Discipline, thread: usize) -> Option<i64> {
+        let mut entity = *self.members().find(|entity| entity.thread == thread)?;
+        rules.leave(self, &mut entity);
+        Some(entity.lag)
+    }
+
     /// Removes a thread.
     pub fn leave(&mut self, rules: &dyn Discipline, thread: usize) -> Option<Entity> {
         let mut entity = *self.members().find(|entity| entity.thread == thread)?;
