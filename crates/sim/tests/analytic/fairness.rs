@@ -106,3 +106,19 @@ fn quotas_leave_what_others_want() {
         check("the rest", &cpu[1..], 0.745, 0.755);
     }
 }
+
+#[test]
+fn threads_of_a_group_share_its_quota() {
+    // The first slice of a period takes all of the quota: whose it is must change.
+    for queue in ["cfs", "eevdf"] {
+        let rest = format!("os.queue = '{queue}'\nstop.time = '10s'\ngroup.a = {{ quota = '5ms' }}");
+        let app = |name: &str| {
+            let steps = "steps = [{ each = { mcycles = 1e6, demand = 'int' } }]";
+            format!("{{ name = '{name}', group = 'a', {steps} }}")
+        };
+        let scenario = scenario("core:1 pu:1", &format!("{}, {}", app("a"), app("b")), &rest);
+        let sim = run(&scenario, 1);
+        let cpu: Vec<f64> = sim.applications().map(|(_, _, cpu_ns, _)| cpu_ns as f64 / 10e9).collect();
+        check(queue, &cpu, 0.015, 0.035);
+    }
+}
