@@ -57,12 +57,12 @@ fn two_programs_of_a_script_are_applications_with_their_own_parallelism() {
 }
 
 /// The names and classes of the applications of a script that starts one executable twice at once: with one
-/// thread, and with three.
+/// thread, and with eight, so that the last of these to end is alone for a small part of the time only.
 fn copies(arguments: &[&str]) -> Vec<(String, String)> {
     let directory = tempfile::tempdir().unwrap();
     symlink(burn(), directory.path().join("sim")).unwrap();
     let report = directory.path().join("report.json");
-    let script = "$0/sim 0.5 int & $0/sim 1 3*int & wait";
+    let script = "$0/sim 0.5 int & $0/sim 1 8*int & wait";
     let mut command = corewise();
     command.args(["run", "-q", "--interval", "100ms", "--report"]).arg(&report).args(arguments);
     command.args(["--", "sh", "-c", script]).arg(directory.path()).stdout(Stdio::null());
