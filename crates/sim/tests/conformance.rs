@@ -20,6 +20,7 @@ fn scenario(topology: &str, rest: &str) -> Scenario {
     let text = format!(
         "name = 'test'\n{rest}\n[machine]\nname = 'm'\ntopology = '{topology}'\n\
          costs = {{ switch_us = 0, wake_us = 0, idle_exit_us = 0, migration_us = 0 }}\n\
+         hand_over_ns = {{ core = 0, l2 = 0, l3 = 0, node = 0, system = 0 }}\n\
          [demand]\nint = {{}}\nfp = {{ fpu = 1.0 }}\n\
          mem = {{ l2_misses_per_100_cycles = 1.0, working_set_mib = 100.0 }}\n"
     );
