@@ -168,6 +168,9 @@ fn with(choices: &[Choice], scenario: &str, check: impl Fn(&mut Live)) {
     for &choice in choices {
         if let Some(mut live) = Live::start(scenario, choice) {
             check(&mut live);
+            // What the last look has met, and has ended by now, is news of the next refresh.
+            let news = live.source.refresh().unwrap();
+            live.appeared.extend(news.appeared);
             let once: HashSet<_> = live.ended.iter().map(|thread| (thread.tid, thread.generation)).collect();
             assert_eq!(once.len(), live.ended.len(), "each end is reported once");
             let met: HashSet<_> =

@@ -42,8 +42,11 @@ fn threads(pid: u32) -> (Vec<u32>, Vec<u32>) {
 fn until_it_polls(pid: u32) -> u32 {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let [poller] = threads(pid).0[..] {
-            assert!(Proc::own().stat(pid, poller).unwrap().unwrap().name.starts_with("iou-sqp-"));
+        // The kernel names it after it has begun.
+        let is_poller = |stat: corewise_sys::proc::Stat| stat.name.starts_with("iou-sqp-");
+        if let [poller] = threads(pid).0[..]
+            && Proc::own().stat(pid, poller).unwrap().is_some_and(is_poller)
+        {
             return poller;
         }
         assert!(Instant::now() < deadline, "no thread of the kernel's");
