@@ -481,9 +481,12 @@ impl Actuator for Masks {
             Change::Move(pes) => match self.bind(action.thread, pid, pes)? {
                 OutcomeKind::Done => {
                     self.moved.insert(tid, pes.clone());
-                    let freed = self.free(action.thread);
-                    self.with_binder(|binder| binder.watch_moved(tid));
-                    freed
+                    let freed = self.free(action.thread)?;
+                    // One that is still bound hands on its mask, too.
+                    if freed == OutcomeKind::Done {
+                        self.with_binder(|binder| binder.watch_moved(tid));
+                    }
+                    Some(freed)
                 }
                 failed => Some(failed),
             },
