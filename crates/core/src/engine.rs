@@ -32,11 +32,12 @@ use crate::classify::FpuClass;
 use crate::guard::waits::{WaitsFindings, WaitsGuard};
 use crate::guard::{Findings, Guard};
 use crate::ids::{AppId, ThreadId};
+use crate::losses::Knowledge;
 use crate::machine_model::MachineModel;
 use crate::observe::{Event, EventBatch, EventKind, Observation, ThreadReading, Treatment};
 use crate::own_cost::OwnCost;
 use crate::plan::{Action, Placement};
-use crate::policy::{Cause, Policy, Subject};
+use crate::policy::{Cause, Policy, Predicted, Subject};
 use crate::topology::Topology;
 use crate::view::ApplicationView;
 use acting::Acting;
@@ -99,6 +100,16 @@ impl Engine {
             present: Present::default(),
             own_cost: config.own_cost.map(OwnCost::new),
         }
+    }
+
+    /// Gives it what earlier runs have taught about programs.
+    pub fn know(&mut self, knowledge: Arc<Knowledge>) {
+        self.intake.knowledge = knowledge;
+    }
+
+    /// Returns what earlier runs have taught about programs.
+    pub fn knowledge(&self) -> &Arc<Knowledge> {
+        &self.intake.knowledge
     }
 
     /// Returns the time until the next observation. It is shorter while a process is being checked for
@@ -174,6 +185,12 @@ impl Engine {
     /// Returns why the policy does nothing on this machine, if it gave a reason.
     pub fn nothing_to_gain(&self) -> Option<&str> {
         self.placing.nothing_to_gain.as_deref()
+    }
+
+    /// Returns what the placement that the policy wants is predicted to lose and to gain; `None` where that
+    /// is not known, or nothing is bound.
+    pub fn predicted(&self) -> Option<&Predicted> {
+        self.placing.predicted.as_ref()
     }
 
     /// Returns whether waits may be changed.

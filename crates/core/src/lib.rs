@@ -23,6 +23,7 @@ pub mod evidence;
 pub mod guard;
 pub mod ids;
 pub mod kernels;
+pub mod losses;
 pub mod machine_model;
 pub mod observe;
 pub mod own_cost;

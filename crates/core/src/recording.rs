@@ -7,6 +7,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::engine::{Engine, EngineConfig};
+use crate::losses::Knowledge;
 use crate::machine_model::MachineModel;
 use crate::observe::{Input, Observation};
 use crate::profile::{self, MachineProfile, ProfileError};
@@ -44,6 +45,9 @@ pub struct Header {
     /// The machine profile that the run was scheduled by, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Arc<MachineProfile>>,
+    /// What was known of its programs before the run.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub knowledge: Arc<Knowledge>,
     /// The command that ran.
     pub command: Vec<String>,
     /// The time between two observations, in nanoseconds.
@@ -131,6 +135,10 @@ pub fn to_line<T: Serialize>(value: &T) -> String {
     line
 }
 
+fn is_nothing(knowledge: &Arc<Knowledge>) -> bool {
+    knowledge.is_empty()
+}
+
 impl Header {
     /// Returns the header of a run.
     pub fn of(engine: &Engine, command: &[String], sources: &Sources, host: Option<Host>) -> Header {
@@ -140,6 +148,7 @@ impl Header {
             version: VERSION,
             topology: engine.topology().clone(),
             profile: engine.machine().profile.clone(),
+            knowledge: engine.knowledge().clone(),
             command: command.to_vec(),
             interval_ns: config.interval.as_nanos() as u64,
             decider: Some(Decider { policy: engine.policy_name().to_owned(), config }),
@@ -232,6 +241,7 @@ mod tests {
             version: VERSION,
             topology: Topology::synthetic("core:2 pu:1").unwrap(),
             profile: None,
+            knowledge: Arc::default(),
             command: vec!["true".to_owned()],
             interval_ns: 1_000_000_000,
             decider: None,

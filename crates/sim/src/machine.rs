@@ -367,6 +367,7 @@ impl Machine {
         (topology.kinds, topology.notes) = kinds::decide(&topology.pes, &[vote]);
         let mut model = MachineModel::from(topology);
         (model.ghz, model.units, model.memory) = (spec.ghz, spec.units, memory);
+        model.state("the scenario");
         spec.hand_over_ns.put(&mut model);
         for (pe, (speed, _)) in model.pes.iter_mut().zip(&speeds) {
             pe.speed = *speed;

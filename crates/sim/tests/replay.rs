@@ -48,7 +48,7 @@ impl Policy for Logged {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let Scene { now, cause, machine: _, allowed, claims: _, threads, applications } = scene;
+        let Scene { now, cause, allowed, threads, applications, .. } = scene;
         self.log.add(format!("{now:?} {cause:?} {allowed} {threads:?} {applications:?}"));
         self.policy.place(scene)
     }

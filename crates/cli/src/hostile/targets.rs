@@ -11,6 +11,7 @@ use corewise_code::lines::DebugLines;
 use corewise_core::cpuset::CpuSet;
 use corewise_core::engine::EngineConfig;
 use corewise_core::ids::{AppId, PeId, ThreadId};
+use corewise_core::losses::{Knowledge, KnownDemand};
 use corewise_core::machine_model::MachineModel;
 use corewise_core::observe::{
     ApplicationReading, CounterReading, Hints, Input, Observation, SampleReading, Standing, ThreadReading,
@@ -20,6 +21,7 @@ use corewise_core::profile;
 use corewise_core::recording::{Decider, FORMAT, Header, Question, VERSION, to_line};
 use corewise_core::time::{Time, parse_duration};
 use corewise_core::topology::Topology;
+use corewise_core::view::{self, Estimate};
 use corewise_counters::pmu::EventFile;
 use corewise_render::profile::fixture;
 use corewise_render::{comparison, report};
@@ -140,6 +142,13 @@ fn topology() -> Topology {
     Topology::synthetic("pack:1 l2:2 core:2 pu:1").expect("a machine")
 }
 
+/// What earlier runs have taught of one of these threads.
+fn knowledge() -> Knowledge {
+    let known = |value| Some(Estimate { value, confidence: 0.9, source: view::Source::Counters });
+    let demand = KnownDemand { fpu: known(0.5), working_set_mib: known(3.0), ..KnownDemand::default() };
+    Knowledge { demands: [("povray".into(), demand)].into() }
+}
+
 /// Three observations of three threads.
 fn recorded() -> Vec<String> {
     let header = Header {
@@ -147,6 +156,7 @@ fn recorded() -> Vec<String> {
         version: VERSION,
         topology: topology(),
         profile: Some(fixture::smt().into()),
+        knowledge: knowledge().into(),
         command: vec!["povray".to_owned()],
         interval_ns: 1_000_000_000,
         decider: Some(Decider { policy: "pa".to_owned(), config: EngineConfig::default() }),

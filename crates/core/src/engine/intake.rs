@@ -10,6 +10,7 @@ use super::threads::Threads;
 use super::treatments::InForce;
 use crate::cpuset::CpuSet;
 use crate::ids::ThreadId;
+use crate::losses::Knowledge;
 use crate::machine_model::MachineModel;
 use crate::observe::{
     ApplicationReading, Hints, Observation, RunnableThreads, Standing, ThreadReading, Treatment,
@@ -38,6 +39,8 @@ pub struct Intake {
     pub threads: Threads,
     /// The applications.
     pub applications: Applications,
+    /// What earlier runs have taught.
+    pub knowledge: Arc<Knowledge>,
 }
 
 /// Which PEs there are for threads.
@@ -155,6 +158,7 @@ impl Intake {
             now: self.now,
             cause,
             machine,
+            knowledge: &self.knowledge,
             allowed: self.allowed(),
             claims,
             threads: self.subjects(),

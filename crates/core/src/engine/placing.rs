@@ -7,7 +7,7 @@ use super::limits::drop_invalid;
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
 use crate::plan::{Placement, SettingKind};
-use crate::policy::{Cause, Claims, Policy};
+use crate::policy::{Cause, Claims, Policy, Predicted};
 use crate::time::Time;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
@@ -22,12 +22,20 @@ pub struct Placing {
     asked: Option<Time>,
     /// Why it does nothing on this machine, if it gave a reason.
     pub nothing_to_gain: Option<String>,
+    /// What its answer is predicted to lose and to gain.
+    pub predicted: Option<Predicted>,
 }
 
 impl Placing {
     /// It was not asked yet.
     pub fn new(policy: Box<dyn Policy>) -> Placing {
-        Placing { policy, intended: Placement::default(), asked: None, nothing_to_gain: None }
+        Placing {
+            policy,
+            intended: Placement::default(),
+            asked: None,
+            nothing_to_gain: None,
+            predicted: None,
+        }
     }
 
     /// Returns whether the policy is asked at this observation: its interval has elapsed, or it wants to
@@ -73,6 +81,10 @@ impl Placing {
             }
         }
         drop_invalid(&mut wanted, known);
+        // Answers to events come too often for a prediction of each.
+        if matches!(cause, Cause::Interval) {
+            self.predicted = Predicted::of(&known.scene(cause, machine, claims), &wanted);
+        }
         self.intended = wanted;
     }
 

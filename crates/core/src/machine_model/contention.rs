@@ -80,6 +80,13 @@ impl Solver {
     /// Returns the paces of all threads of the machine, in the order of `loads`. What is remote lies evenly
     /// on all other nodes.
     pub fn solve(&mut self, machine: &MachineModel, loads: &[Load], paces: &mut Vec<Pace>) {
+        paces.clear();
+        self.each(machine, loads, |share, wait_ns| paces.push(share.pace(wait_ns)));
+    }
+
+    /// Calls `put` with each load's share of units and caches, in order, and how long its lines wait at the
+    /// channels, in nanoseconds.
+    pub(super) fn each(&mut self, machine: &MachineModel, loads: &[Load], mut put: impl FnMut(&Share, f64)) {
         let shares = self.share(machine, loads);
         let spread: Vec<Option<Vec<f64>>> = loads.iter().map(|load| spread(machine, load)).collect();
         let homes = |index: usize| match &spread[index] {
@@ -89,9 +96,7 @@ impl Solver {
         let mut channels = Channels::new(machine);
         let users = shares.iter().enumerate().map(|(index, share)| (share.memory_use(), homes(index)));
         channels.solve(machine, 0..machine.nodes.len(), users);
-        let pace = |(index, share): (usize, &Share)| share.pace(channels.wait_ns(homes(index)));
-        paces.clear();
-        paces.extend(shares.iter().enumerate().map(pace));
+        shares.iter().enumerate().for_each(|(index, share)| put(share, channels.wait_ns(homes(index))));
     }
 
     /// Returns what the loads leave each other of units and caches, in order. `loads` are those of the
@@ -173,6 +178,12 @@ impl Share {
             stalled: (self.stall_ns + queueing_ns) * work_per_ns,
             memory_bytes_per_work: self.lines * LINE_BYTES,
         }
+    }
+
+    /// Returns the time of a work cycle in nanoseconds, in parts: in the core, waiting for caches and for the
+    /// latency of memory, and waiting for channels, where its lines wait for so long.
+    pub(super) fn parts_ns(&self, wait_ns: f64) -> [f64; 3] {
+        [self.ns - self.stall_ns, self.stall_ns, self.lines * self.exposed * wait_ns]
     }
 
     /// Returns whether its lines come from memory.

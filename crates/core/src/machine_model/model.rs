@@ -92,6 +92,12 @@ impl MachineModel {
         ]
     }
 
+    /// Notes that the parameters are as they are stated by someone who knows the machine.
+    pub fn state(&mut self, from: &str) {
+        let stated = |(name, value)| Parameter { name, value, confidence: 1.0, from: Some(from.to_owned()) };
+        self.parameters = self.named().map(stated).into();
+    }
+
     /// Returns a parameter by its name.
     pub fn parameter(&self, name: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.name == name)

@@ -9,6 +9,7 @@ use super::needs::Needs;
 use crate::classify::FpuClass;
 use crate::cpuset::CpuSet;
 use crate::ids::AppId;
+use crate::losses::Knowledge;
 use crate::machine_model::MachineModel;
 use crate::observe::{Event, Hints, Sizing, Treatment};
 use crate::plan::{Assignment, Placement};
@@ -26,6 +27,8 @@ pub struct Scene<'a> {
     pub cause: Cause<'a>,
     /// The machine model: what PEs share, and what that costs.
     pub machine: &'a MachineModel,
+    /// What earlier runs have taught about programs.
+    pub knowledge: &'a Knowledge,
     /// The PEs that may be used now.
     pub allowed: &'a CpuSet,
     /// How claims to fast PEs are enforced.

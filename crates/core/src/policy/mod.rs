@@ -20,7 +20,9 @@ mod needs;
 mod pa;
 mod peer;
 mod phases;
+mod predicted;
 mod rr;
+mod seats;
 mod spec;
 mod spread;
 mod static_ipc;
@@ -33,6 +35,7 @@ pub use default::KIND as DEFAULT;
 pub use interface::{Cause, Policy, Scene, Subject};
 pub use kind::{Parameter, Parameters, PolicyError, PolicyKind};
 pub use needs::{Needs, Reading};
+pub use predicted::Predicted;
 pub use spec::{ParameterTable, PolicySpec};
 pub use spread::KIND as SPREAD;
 

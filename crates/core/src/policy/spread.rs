@@ -22,6 +22,11 @@
 //! units, the one in the package, node, L3, cluster and L2 with the fewest of these threads wins, as each has
 //! its own bandwidth and capacity; then the one closest to where a waiting thread ran.
 //!
+//! Where the machine was measured, the units that remain are first narrowed to those on which the thread is
+//! predicted to cost least ([`Seats`]): so two threads that need the same cache or channel get different ones,
+//! although both units are as empty. Without measurements, or where nothing differs, the rule above decides
+//! alone.
+//!
 //! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run,
 //! which is the number of FPU cycles that it really wants. For threads that run all the time, as in the
 //! paper, the order is the same, and a thread that hardly runs does not take an FPU from one that does. (We
@@ -31,14 +36,15 @@
 //!
 //! Parameters: `runnable_share_min` and `hysteresis`, both ours.
 //!
-//! Limits: the policy considers FPU demand only, neither the memory that threads of one process share nor its
-//! location: a thread that moves to another node leaves its memory behind. How much slower a kind is is not
-//! considered: if it is much slower than half as fast, a second thread on a fast unit would be better.
+//! Limits: only FPU-intensive threads are considered, and neither the memory that threads of one process share
+//! nor its location: a thread that moves to another node leaves its memory behind. How much slower a kind is is
+//! not considered: if it is much slower than half as fast, a second thread on a fast unit would be better.
 
 use super::interface::{Policy, Scene, Subject};
 use super::kind::{Parameters, PolicyKind};
 use super::near::nearest;
 use super::needs::{Needs, Reading};
+use super::seats::{SAME, Seats};
 use crate::classify::{FpuClass, known_fpu_usage};
 use crate::cpuset::CpuSet;
 use crate::plan::{Assignment, Placement};
@@ -127,7 +133,7 @@ impl Policy for Spread {
     }
 
     fn place(&mut self, scene: &Scene<'_>) -> Placement {
-        let Some(mut units) = Units::of(&scene.machine.topology, scene.allowed) else {
+        let Some(mut units) = Units::of(scene) else {
             let reason = "no two allowed PEs share an FPU, an SMT core or an L2 cache, and all are equally \
                 fast, so keeping FPU-intensive threads apart gains nothing";
             return Placement::without_gain(reason);
@@ -166,7 +172,7 @@ fn residents(scene: &Scene<'_>, units: &mut Units<'_>) -> Placement {
             && assignment.pes.is_subset(&subject.view.permitted)
             && assignment.pes.is_subset(scene.allowed)
         {
-            units.take(unit);
+            units.take(unit, subject, &assignment.pes);
             placement.bound.insert(thread, assignment.clone());
         }
     }
@@ -227,6 +233,8 @@ struct Units<'a> {
     larger: Vec<Vec<Option<usize>>>,
     /// The number of threads assigned within each domain of the topology.
     assigned: Vec<usize>,
+    /// What further threads cost; `None` on a machine that was not measured.
+    seats: Option<Seats<'a>>,
 }
 
 /// PEs of one kind that share an FPU.
@@ -252,7 +260,8 @@ fn larger(topology: &Topology, kind: DomainKind, none: &[Option<usize>]) -> Vec<
 }
 
 impl<'a> Units<'a> {
-    fn of(topology: &'a Topology, allowed: &CpuSet) -> Option<Units<'a>> {
+    fn of(scene: &Scene<'a>) -> Option<Units<'a>> {
+        let (topology, allowed) = (&scene.machine.topology, scene.allowed);
         let shared = |kind: &DomainKind| {
             topology.domains(*kind).any(|domain| domain.pes.intersection(allowed).len() > 1)
         };
@@ -272,6 +281,7 @@ impl<'a> Units<'a> {
             unit_by_pe: by_pe,
             around: topology.domains_by_pe(),
             assigned: vec![0; topology.domains.len()],
+            seats: Seats::of(scene),
         };
         let mut alone = allowed.clone();
         for domain in topology.domains(kind) {
@@ -329,16 +339,42 @@ impl<'a> Units<'a> {
         units.iter().flat_map(|&unit| self.list[unit].pes.iter()).collect()
     }
 
-    fn take(&mut self, unit: usize) {
+    fn take(&mut self, unit: usize, subject: &Subject, pes: &CpuSet) {
+        self.seats.iter_mut().for_each(|seats| seats.take(subject, pes));
         self.list[unit].threads += 1;
         for &domain in self.list[unit].within.iter().flatten() {
             self.assigned[domain] += 1;
         }
     }
 
+    /// Returns the next assignment and its thread. If the best-ranked thread is predicted to cost less on
+    /// some units than on others, it gets one of these.
+    fn best(&mut self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
+        match self.cheapest(open, standing) {
+            Some(cheapest) => self.nearest(&cheapest, &standing[..1]),
+            None => self.nearest(open, standing),
+        }
+    }
+
+    /// Returns the units on which the best-ranked thread costs least; `None` if it costs the same on all.
+    fn cheapest(&mut self, open: &[usize], standing: &[Ranked<'_>]) -> Option<Vec<usize>> {
+        let Units { list, seats, .. } = self;
+        let (_, subject) = standing.first()?;
+        let may_use = |unit: &usize| list[*unit].pes.intersects(&subject.view.permitted);
+        let usable: Vec<usize> = open.iter().copied().filter(may_use).collect();
+        let seats = seats.as_mut().filter(|_| usable.len() > 1)?;
+        let pes = |unit: usize| list[unit].pes.intersection(&subject.view.permitted);
+        let costs: Vec<f64> = usable.iter().map(|&unit| seats.cost(subject, &pes(unit))).collect();
+        let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
+        let is_cheap = |(_, cost): &(usize, f64)| *cost <= least + SAME;
+        let cheapest: Vec<usize> =
+            usable.iter().copied().zip(costs).filter(is_cheap).map(|(unit, _)| unit).collect();
+        (cheapest.len() < usable.len()).then_some(cheapest)
+    }
+
     /// Returns the next assignment and its thread: among the units in the emptiest domains, the one closest
     /// to a thread.
-    fn best(&self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
+    fn nearest(&self, open: &[usize], standing: &[Ranked<'_>]) -> Option<(usize, usize)> {
         let load = |place: usize| {
             let unit = &self.list[place];
             unit.within.iter().map(|domain| domain.map_or(unit.threads, |domain| self.assigned[domain]))
@@ -368,8 +404,9 @@ impl<'a> Units<'a> {
         let pes = self.list[unit].pes.intersection(&subject.view.permitted);
         let present = subject.assignment.as_ref().filter(|assignment| assignment.pes == pes);
         let reason = || self.reason(subject, rank, total, unit);
-        let assignment = present.cloned().unwrap_or_else(|| Assignment { reason: reason().into(), pes });
-        self.take(unit);
+        let new = || Assignment { reason: reason().into(), pes: pes.clone() };
+        let assignment = present.cloned().unwrap_or_else(new);
+        self.take(unit, subject, &pes);
         open.retain(|&other| other != unit);
         placement.bound.insert(subject.view.thread, assignment);
     }

@@ -1,15 +1,18 @@
 //! The registry and specifications of policies.
 
 use super::*;
-use crate::ids::AppId;
-use crate::ids::ThreadId;
+use crate::classify::FpuClass;
+use crate::ids::{AppId, PeId, ThreadId};
+use crate::losses::{Knowledge, KnownDemand};
 use crate::machine_model::MachineModel;
 use crate::observe::Event;
 use crate::observe::{RunnableThreads, Standing};
+use crate::plan::Assignment;
 use crate::time::Time;
 use crate::topology::{CpuKind, Topology};
 use crate::view::{ApplicationView, ThreadView};
 use crate::view::{Estimate, Source, Usage};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn error(text: &str) -> String {
@@ -135,6 +138,7 @@ fn the_parallelism_of_an_application_is_answered_once_and_its_rest_where_others_
                     now: Time(0),
                     cause: Cause::Events(&[Event::TlpChanged(RunnableThreads { app, count, only })]),
                     machine: &machine,
+                    knowledge: Knowledge::NONE,
                     allowed: &machine.topology.allowed,
                     claims,
                     threads: &[],
@@ -176,6 +180,7 @@ fn threads_that_are_seen_spinning_count_as_if_they_had_said_so() {
         now: Time(0),
         cause: Cause::Interval,
         machine: &machine,
+        knowledge: Knowledge::NONE,
         allowed: &machine.topology.allowed,
         claims: Claims::Weights,
         threads: &threads,
@@ -198,4 +203,52 @@ fn machine_of_two_kinds() -> MachineModel {
     };
     topology.kinds = vec![kind("fast", "0"), kind("slow", "1-3")];
     MachineModel::from(topology)
+}
+
+#[test]
+fn spread_puts_a_second_thread_where_it_is_predicted_to_cost_least() {
+    // Two cores of two PEs below one L3. Threads 0 and 1 have the cores; 0 fills its L2.
+    // Thread 2 would, too: it belongs beside 1. Without measurements it is as good beside 0.
+    let mut machine = MachineModel::from(Topology::synthetic("l3:1 l2:2 core:1 pu:2").unwrap());
+    let known = |value| Some(Estimate { value, confidence: 1.0, source: Source::Counters });
+    let subject = |tid: u32, misses: f64, bound: Option<&str>| {
+        let usage = Usage { fpu: known(0.5), l2_misses_per_100_cycles: known(misses), ..Usage::default() };
+        let view = ThreadView {
+            thread: ThreadId { tid, generation: 0 },
+            app: AppId(0),
+            runnable_share: 1.0,
+            last_pe: Some(PeId(0)),
+            standing: Standing::Free,
+            permitted: Arc::new(machine.topology.allowed.clone()),
+            usage,
+        };
+        let assignment = bound.map(|pes| Assignment { pes: pes.parse().unwrap(), reason: "".into() });
+        Subject {
+            fpu_class: FpuClass::Intensive,
+            assignment,
+            name: format!("t{tid}").into(),
+            ..Subject::example(view)
+        }
+    };
+    let threads = [subject(0, 0.5, Some("0-1")), subject(1, 0.0, Some("2-3")), subject(2, 0.5, None)];
+    // How large their working sets are no counter tells: earlier runs did.
+    let set = KnownDemand { working_set_mib: known(0.2), ..KnownDemand::default() };
+    let knowledge = Knowledge { demands: [("t0".into(), set), ("t2".into(), set)].into() };
+    machine.l2_bytes = vec![Some(262144.0); machine.l2_bytes.len()];
+    let placed = |machine: &MachineModel| {
+        let scene = Scene {
+            now: Time(0),
+            cause: Cause::Interval,
+            machine,
+            knowledge: &knowledge,
+            allowed: &machine.topology.allowed,
+            claims: Claims::Weights,
+            threads: &threads,
+            applications: &BTreeMap::new(),
+        };
+        build("spread").unwrap().place(&scene).bound[&threads[2].view.thread].pes.to_string()
+    };
+    assert_eq!(placed(&machine), "0-1", "nearest to where it ran");
+    machine.state("the test");
+    assert_eq!(placed(&machine), "2-3");
 }

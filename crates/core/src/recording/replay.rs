@@ -51,7 +51,8 @@ impl Recording {
             && decider.is_some_and(|run| run.policy == policy.name() && run.config == config);
         let config = if is_of_the_run { config } else { config.for_placement_alone() };
         let other = machine.as_ref().map(|machine| machine.topology.clone());
-        let engine = Engine::new(machine.unwrap_or_else(|| self.header.machine()), policy, config);
+        let mut engine = Engine::new(machine.unwrap_or_else(|| self.header.machine()), policy, config);
+        engine.know(self.header.knowledge.clone());
         let world = RecordedWorld { is_unchanged: is_of_the_run, ..RecordedWorld::new(self, other) };
         Replay { engine, world, is_of_the_run }
     }

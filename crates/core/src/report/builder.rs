@@ -5,8 +5,8 @@ use super::timeline::TimelineBuilder;
 use super::totals::Totals;
 use super::uneven::Uneven;
 use super::{
-    Binding, ChangedProgram, Decision, Host, Overhead, PeKind, RanOn, Report, Shared, Sources, ThreadGroup,
-    ThreadReport, WaitsReport, headline, ran_on, rounded,
+    Binding, ChangedProgram, Decision, Host, Overhead, PeKind, PredictedReport, RanOn, Report, Shared,
+    Sources, ThreadGroup, ThreadReport, WaitsReport, headline, ran_on, rounded,
 };
 use crate::classify::FpuClass;
 use crate::engine::Engine;
@@ -90,6 +90,7 @@ pub struct ReportBuilder {
     last: Time,
     own_cpu_ns: u64,
     nothing_to_gain: Option<String>,
+    predicted: Option<PredictedReport>,
 }
 
 struct Life {
@@ -150,6 +151,10 @@ impl ReportBuilder {
     }
 
     fn take_observation(&mut self, observation: &Observation, engine: &Engine) {
+        if let Some(predicted) = engine.predicted() {
+            let seconds = observation.at.since(self.last).as_secs_f64();
+            self.predicted.get_or_insert_default().add(predicted, seconds);
+        }
         let programs = observation.programs.iter();
         self.programs.extend(programs.map(|program| (program.leader.tid, program.clone())));
         for reading in &observation.threads {
@@ -377,6 +382,7 @@ impl ReportBuilder {
             decisions: self.decisions.into(),
             decisions_left_out: self.decisions_left_out as u64,
             waits,
+            predicted: self.predicted.filter(|predicted| predicted.seconds > 0.0),
             guard: engine.findings().filter(|found| found.is_about_something()).copied(),
             overhead: overhead(
                 self.own_cpu_ns,

@@ -21,7 +21,9 @@ use crate::cpuset::CpuSet;
 use crate::guard::Findings;
 use crate::guard::waits::WaitsFindings;
 use crate::ids::PeId;
+use crate::losses::Lost;
 use crate::observe::{Standing, Target};
+use crate::policy::Predicted;
 use crate::topology::{DomainKind, Topology};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -74,6 +76,9 @@ pub struct Report {
     pub decisions_left_out: u64,
     /// How much CPU time was spent on busy-waiting, and what was done about it.
     pub waits: WaitsReport,
+    /// What the placement was predicted to gain; `null` where that was not known, or nothing was to be bound.
+    #[serde(default)]
+    pub predicted: Option<PredictedReport>,
     /// The effect of the placement as measured by the guard; `null` without a guard.
     pub guard: Option<Findings>,
     /// The cost of corewise itself.
@@ -114,6 +119,30 @@ pub struct WaitsReport {
     /// The effect of these changes as measured by the guard; `null` without a guard or changes.
     #[serde(default)]
     pub guard: Option<WaitsFindings>,
+}
+
+/// What the machine model says about the placements of a run: the mean over the time in which there was one.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct PredictedReport {
+    /// That time.
+    pub seconds: f64,
+    /// What all threads lose together where the system puts them.
+    pub free_pe_seconds_per_second: Lost,
+    /// What they lose as they were to be placed.
+    pub placed_pe_seconds_per_second: Lost,
+}
+
+impl PredictedReport {
+    /// Adds a prediction that held for so long.
+    fn add(&mut self, predicted: &Predicted, seconds: f64) {
+        let before = self.seconds;
+        self.seconds += seconds;
+        if self.seconds > 0.0 {
+            let mean = |old: Lost, new: Lost| (old * before + new * seconds) * (1.0 / self.seconds);
+            self.free_pe_seconds_per_second = mean(self.free_pe_seconds_per_second, predicted.free);
+            self.placed_pe_seconds_per_second = mean(self.placed_pe_seconds_per_second, predicted.placed);
+        }
+    }
 }
 
 /// A program whose waits were changed.

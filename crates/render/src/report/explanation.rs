@@ -15,7 +15,7 @@ use corewise_core::engine::OVER;
 use corewise_core::guard::{BACK, Findings, Gain, State};
 use corewise_core::observe::Standing;
 use corewise_core::policy::{DEFAULT, PolicyKind, SPREAD};
-use corewise_core::report::{Decision, Report, ThreadReport, headline};
+use corewise_core::report::{Decision, PredictedReport, Report, ThreadReport, headline};
 use corewise_core::topology::DomainKind;
 use std::collections::BTreeMap;
 
@@ -145,6 +145,35 @@ fn more(all: usize, named: usize, what: &str) -> String {
 }
 
 fn gained(report: &Report) -> String {
+    let measured = measured_gain(report);
+    match report.predicted {
+        Some(predicted) => format!("{measured} {}", predicted_gain(&predicted)),
+        None => measured,
+    }
+}
+
+/// What the machine model says that the placement gains, by cause.
+fn predicted_gain(predicted: &PredictedReport) -> String {
+    let (free, placed) = (predicted.free_pe_seconds_per_second, predicted.placed_pe_seconds_per_second);
+    let terms = [
+        ("by shared units", free.units, placed.units),
+        ("by shared caches", free.caches, placed.caches),
+        ("at memory channels", free.memory, placed.memory),
+        ("on slower CPUs", free.speed, placed.speed),
+    ];
+    let shown = terms.iter().filter(|(_, free, placed)| (free - placed).abs() >= 0.005);
+    let causes: Vec<String> =
+        shown.map(|(cause, free, placed)| format!("{free:.2} and {placed:.2} {cause}")).collect();
+    let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
+    format!(
+        "Predicted by the machine profile: without the placement the threads lose {:.2} seconds of CPU time \
+         per second to each other, with it {:.2}{causes}.",
+        free.total(),
+        placed.total(),
+    )
+}
+
+fn measured_gain(report: &Report) -> String {
     let was_bound = report.decisions.iter().any(|decision| decision.pes.is_some());
     match (&report.nothing_to_gain, &report.guard) {
         _ if is_policy(report, &DEFAULT) => "Nothing was placed, so there is nothing to judge.".to_owned(),

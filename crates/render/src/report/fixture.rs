@@ -134,6 +134,7 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         command: vec!["demo/pair.sh".into(), "target/demo".into()],
         policy: "spread".to_owned(),
         nothing_to_gain: None,
+        predicted: None,
         dry_run: false,
         evidence: "measured".into(),
         machine: "synthetic pack:1 l2:2 core:2".into(),

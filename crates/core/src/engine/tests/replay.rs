@@ -1,12 +1,14 @@
 //! Replaying a recording leads to the same decisions, to the last byte.
 
 use super::*;
+use crate::losses::{Knowledge, KnownDemand};
 use crate::observe::Input;
 use crate::plan::Action;
 use crate::profile::fixture;
 use crate::profile::{MachineProfile, Resource};
 use crate::recording::{FORMAT, Header, Question, RecordedWorld, Recording, VERSION, to_line};
 use crate::report::Sources;
+use crate::view::{Estimate, Source};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -97,6 +99,20 @@ fn a_policy_is_asked_once_an_interval_however_often_is_observed() {
     assert!((5..=6).contains(&counted.0.get()), "{} times in 5 s", counted.0.get());
 }
 
+#[test]
+fn a_replay_knows_of_programs_what_the_run_knew() {
+    let topology = Topology::synthetic("core:2 pu:1").unwrap();
+    let mut engine = Engine::new(topology, policy::build("spread").unwrap(), EngineConfig::default());
+    let third = Estimate { value: 1.0 / 3.0, confidence: 0.9, source: Source::Samples };
+    let demand = KnownDemand { fpu: Some(third), ..KnownDemand::default() };
+    engine.know(Knowledge { demands: [("hmmer".into(), demand)].into() }.into());
+    let sources = Sources { discovery: String::new(), counters: String::new() };
+    let recording = Recording::parse(&to_line(&Header::of(&engine, &[], &sources, None))).unwrap();
+    let policy = policy::build("spread").unwrap();
+    let replay = recording.replay(Question { machine: None, policy, fpu_threshold: None });
+    assert_eq!(replay.engine.knowledge().of("hmmer"), demand);
+}
+
 /// Places threads by figures that only a calibration provides, and reports which.
 struct ByFigures;
 
@@ -162,6 +178,7 @@ fn a_profile_that_is_damaged_or_of_another_machine_is_named() {
         version: VERSION,
         topology: Topology::synthetic(shape).unwrap(),
         profile: Some(Arc::new(profile)),
+        knowledge: Arc::default(),
         command: Vec::new(),
         interval_ns: 1,
         decider: None,

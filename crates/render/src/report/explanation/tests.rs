@@ -3,8 +3,9 @@ use crate::report::fixture::{SECOND_NS, decision, pair, report, thread};
 use corewise_core::classify::FpuClass;
 use corewise_core::guard::waits::{WaitsFindings, WaitsState};
 use corewise_core::guard::{BACK, EPOCH, Findings, Gain, State};
+use corewise_core::losses::Lost;
 use corewise_core::observe::{ProgressSource, Standing};
-use corewise_core::report::Report;
+use corewise_core::report::{PredictedReport, Report};
 
 fn found(state: State, meter: Option<ProgressSource>, gain: Option<Gain>) -> Findings {
     let mut findings = Findings::default();
@@ -86,6 +87,17 @@ fn each_answer_to_whether_it_helped_has_its_own_words() {
         "Nothing was placed: nothing is shared.",
     );
     check(with(&|r| r.policy = "default".into()), "there is nothing to judge");
+    let lost = |units| Lost { units, memory: 0.05, ..Lost::default() };
+    let predicted = PredictedReport {
+        seconds: 3.0,
+        free_pe_seconds_per_second: lost(0.4),
+        placed_pe_seconds_per_second: lost(0.1),
+    };
+    check(
+        with(&|r| r.predicted = Some(predicted)),
+        "the threads lose 0.45 seconds of CPU time per second to each other, with it 0.15 (0.40 and 0.10 by \
+         shared units).",
+    );
     let replayed = with(&|r| {
         r.dry_run = true;
         r.decisions.iter_mut().for_each(|decision| decision.outcome = None);
