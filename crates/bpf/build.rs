@@ -9,7 +9,12 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
     // Comparing and swapping is of version 3 of the instruction set (Linux 5.12).
-    for (name, version) in [("discovery", "-mcpu=v3"), ("asks", "-mcpu=v3"), ("preemption", "-mcpu=v1")] {
+    for (name, version) in [
+        ("discovery", "-mcpu=v3"),
+        ("asks", "-mcpu=v3"),
+        ("preemption", "-mcpu=v1"),
+        ("neighbours", "-mcpu=v3"),
+    ] {
         let built = SkeletonBuilder::new()
             .source(format!("src/{name}.bpf.c"))
             .obj(out.join(format!("{name}.bpf.o")))

@@ -22,6 +22,10 @@ pub static ASKS: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR
 pub static PREEMPTION: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/preemption.bpf.o")));
 
+/// Adds up which processes run beside which: for the crate `discovery`.
+pub static NEIGHBOURS: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/neighbours.bpf.o")));
+
 /// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 

@@ -55,6 +55,9 @@ pub struct SourceOptions {
     #[arg(long, value_name = discovery::Choice::WORDS, default_value = "auto")]
     #[arg(value_parser = values::word::<discovery::Choice>(discovery::Choice::WORDS))]
     pub discovery: discovery::Choice,
+    /// See which programs run beside which, on CPUs that share a core, a cache or memory (needs BPF)
+    #[arg(long)]
+    pub beside: bool,
 }
 
 /// Running programs.

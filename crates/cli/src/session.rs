@@ -128,6 +128,7 @@ fn watch(
         cpu,
         deferred: None,
         is_urgent: Rc::default(),
+        beside: request.sources.beside,
         record: request.record,
     };
     let engine = Engine::new(request.machine.model()?.clone(), request.policy, request.config);

@@ -6,11 +6,13 @@
 //! only the [kinds](EventKind) that were subscribed to; the model for this are the callbacks of ghOSt
 //! (Humphries et al., SOSP'21).
 
+mod beside;
 mod idle_waits;
 mod process;
 mod sizing;
 mod treatment;
 
+pub use self::beside::BesideReading;
 pub use self::idle_waits::{IdleWait, IdleWaits};
 pub use self::process::{ProcessReading, ProcessTimes};
 pub use self::sizing::Sizing;
@@ -43,6 +45,9 @@ pub struct Observation {
     /// The processes with several threads, as they were last read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessReading>,
+    /// Which processes have run beside which, where that is seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<BesideReading>,
     /// How processes are treated, where not as everything else.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub treatments: Arc<Treatments>,

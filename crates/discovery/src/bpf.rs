@@ -12,6 +12,7 @@ use super::followed::Followed;
 use super::groups::Groups;
 use super::heirs::Heirs;
 use super::known::{ENDED, GivenUp, Known, RawStart, RawThread};
+use super::neighbours::Neighbours;
 use super::options::{Options, Root};
 use super::others::Others;
 use super::ring;
@@ -20,6 +21,8 @@ use super::unwatched::{Pace, Step};
 use corewise_bpf as bpf;
 use corewise_bpf::monotonic_ns;
 use corewise_core::ids::AppId;
+use corewise_core::observe::BesideReading;
+use corewise_core::topology::Topology;
 use corewise_sys::privileged;
 use corewise_sys::proc::Proc;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ProgramMut, RingBuffer};
@@ -66,6 +69,8 @@ pub struct Bpf {
     heirs: Heirs,
     /// Once they were wanted: what sees asks, if it is permitted.
     asks: OnceCell<Option<Asks>>,
+    /// Sees which processes run beside which, once that was wanted.
+    neighbours: Option<Neighbours>,
     /// Wakes on changes of the number of runnable threads.
     changes: RingBuffer<'static>,
     entries: Entries,
@@ -133,6 +138,7 @@ impl Bpf {
                 bpf::map(&object, "heirs", 0).map_err(refused)?,
             ),
             asks: OnceCell::new(),
+            neighbours: None,
             changes: ring::unread(&bpf::map(&object, "changes", 0).map_err(refused)?)?,
             entries,
             groups: options.groups(),
@@ -288,6 +294,7 @@ impl Bpf {
         }
         let app = self.app_of(thread);
         self.entries.enter(thread.app);
+        self.neighbours.iter_mut().for_each(|neighbours| neighbours.watch(thread.tgid));
         self.known.insert(thread.tid, Known::new(thread, app, self.listings));
         self.news.appeared.push(NewThread {
             tid: thread.tid,
@@ -514,8 +521,21 @@ impl Discovery for Bpf {
         Some(Followed::new(&self.list, &self.links, &self.heirs))
     }
 
+    fn see_neighbours(&mut self, topology: &Topology) -> Result<(), DiscoveryError> {
+        let mut neighbours = Neighbours::open(topology)?;
+        self.known.values().for_each(|known| neighbours.watch(known.facts.pid));
+        self.neighbours = Some(neighbours);
+        Ok(())
+    }
+
+    fn beside(&mut self) -> Vec<BesideReading> {
+        let Some(neighbours) = &mut self.neighbours else { return Vec::new() };
+        neighbours.read(&self.known.values().map(|known| known.facts.pid).collect())
+    }
+
     fn notes(&self) -> Vec<String> {
-        self.entries.notes()
+        let unseen = self.neighbours.as_ref().and_then(Neighbours::note);
+        self.entries.notes().into_iter().chain(unseen).collect()
     }
 }
 

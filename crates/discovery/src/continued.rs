@@ -12,6 +12,8 @@ use super::{
     Discovery, DiscoveryError, ExecutedProgram, FollowError, NewThread, News, Parallelism, Start, ThreadFacts,
 };
 use corewise_core::ids::{AppId, ThreadId};
+use corewise_core::observe::BesideReading;
+use corewise_core::topology::Topology;
 use corewise_sys::proc::Proc;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -164,6 +166,14 @@ impl Discovery for Continued {
 
     fn followed(&self) -> Option<std::io::Result<Followed>> {
         self.source.followed()
+    }
+
+    fn see_neighbours(&mut self, topology: &Topology) -> Result<(), DiscoveryError> {
+        self.source.see_neighbours(topology)
+    }
+
+    fn beside(&mut self) -> Vec<BesideReading> {
+        self.source.beside()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -39,6 +39,9 @@ pub enum DiscoveryError {
         /// What was refused, and what would help.
         reason: String,
     },
+    /// The source does not see which processes run beside which.
+    #[error("which programs run beside which is only seen with BPF (`--discovery bpf`)")]
+    Unseen,
 }
 
 impl DiscoveryError {

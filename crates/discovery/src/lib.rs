@@ -18,6 +18,8 @@ pub mod followed;
 mod groups;
 pub mod heirs;
 mod known;
+mod mapped;
+mod neighbours;
 mod options;
 mod others;
 pub mod poll;

@@ -6,6 +6,8 @@ use super::error::{DiscoveryError, FollowError};
 use super::facts::{News, Parallelism, Start, ThreadFacts};
 use super::followed;
 use corewise_core::ids::AppId;
+use corewise_core::observe::BesideReading;
+use corewise_core::topology::Topology;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -77,6 +79,18 @@ pub trait Discovery: Send {
     /// Returns the kernel's list of the followed threads, if the source has one.
     fn followed(&self) -> Option<std::io::Result<followed::Followed>> {
         None
+    }
+
+    /// Tells from now on which processes run beside which on the PEs of this machine
+    /// ([`Discovery::beside`]).
+    fn see_neighbours(&mut self, _topology: &Topology) -> Result<(), DiscoveryError> {
+        Err(DiscoveryError::Unseen)
+    }
+
+    /// Returns for how long processes have run beside each other, at least one of each pair a followed one.
+    /// Empty if that is not seen.
+    fn beside(&mut self) -> Vec<BesideReading> {
+        Vec::new()
     }
 
     /// Returns what could not be seen, in words: lost events, more threads than the map holds.

@@ -54,6 +54,7 @@ use corewise_core::observe::{EventBatch, EventKind, Observation};
 use corewise_core::plan::Action;
 use corewise_core::report::Sources;
 use corewise_core::time::Time;
+use corewise_core::topology::Topology;
 use corewise_core::world::{Look, Wake, World};
 use corewise_discovery::NewThread;
 use corewise_sys::clock::process_cpu_time;
@@ -86,6 +87,11 @@ impl LiveWorld {
             onlooker: None,
             rounds: Rounds::default(),
         })
+    }
+
+    /// Reports from now on which processes run beside which on the PEs of this machine.
+    pub fn see_neighbours(&mut self, topology: &Topology) -> Result<(), LiveError> {
+        Ok(self.followed.reading.discovery.see_neighbours(topology)?)
     }
 
     /// Notices PEs that come online from now on.
@@ -220,6 +226,7 @@ impl World for LiveWorld {
             taken: followed.changing.actuators.taken(),
             threads,
             processes: followed.changing.last_processes(),
+            beside: followed.reading.discovery.beside(),
             treatments,
             applications,
             programs: followed.applications.programs.take(),

@@ -256,6 +256,7 @@ impl World for SimWorld {
             at,
             applications: applications.collect(),
             processes: self.sim.process_readings(),
+            beside: Vec::new(),
             programs: Vec::new(),
             allowed: self.allowed(),
             taken: CpuSet::new(),

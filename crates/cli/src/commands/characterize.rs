@@ -47,8 +47,7 @@ impl Characterize {
             policy: policy::build("default")?,
             policy_keeper: None,
             config: EngineConfig::default(),
-            counters: self.sources.counters,
-            discovery: self.sources.discovery,
+            sources: self.sources,
             // The class is the whole command's.
             applications: Extent::Command,
             act: false,

@@ -269,7 +269,8 @@ impl Run {
         })?;
         let chooses_teams = self.adapt_team && self.may_change_command();
         let is_placed = self.policy.asks_for_placement();
-        let is_recorded = self.record.is_some() || !self.report.is_empty() || self.json.is_wanted();
+        let is_recorded =
+            self.record.is_some() || self.sources.beside || !self.report.is_empty() || self.json.is_wanted();
         let config = self.config(policy.name(), &mut notes)?;
         let keep_descriptors = self.outputs().any(may_name_descriptor);
         let (machine, named) = (Machine::of(self.machine)?, is_placed.then(|| policy.name()));
@@ -283,8 +284,7 @@ impl Run {
             policy,
             policy_keeper: keeper.get(),
             config,
-            counters: self.sources.counters,
-            discovery: self.sources.discovery,
+            sources: self.sources,
             applications: self.applications,
             output: Output::Own,
             keep_descriptors,

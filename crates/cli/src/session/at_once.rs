@@ -76,6 +76,7 @@ pub fn run(mut request: SessionRequest, mut notes: Vec<String>) -> Result<Ended>
         cpu,
         deferred: Some(Deferred::new(first, arm, prepare, Rc::clone(&is_urgent))),
         is_urgent,
+        beside: false,
         record: None,
     };
     let (discovery, counters) = (Box::new(Tree::below(first)), Box::new(NoCounters));

@@ -6,7 +6,7 @@ use super::command_cpu::CommandCpu;
 use super::ended::Ended;
 use super::request::SessionRequest;
 use super::sources::{Attached, Choice, attach_running};
-use super::watch::Watch;
+use super::watch::{Watch, see_neighbours};
 use crate::options::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_binding::actuators::Actuators;
@@ -99,6 +99,7 @@ pub fn run(mut request: SessionRequest, targets: &Targets, duration: Option<Dura
         cpu: CommandCpu::default(),
         deferred: None,
         is_urgent: Rc::default(),
+        beside: request.sources.beside,
         record: request.record,
     };
     let engine = Engine::new(machine.clone(), request.policy, request.config);
@@ -135,6 +136,7 @@ pub fn watch_only<See: FnMut(&Input, &[Action], &Engine)>(
         deferred: None,
     };
     let mut world = LiveWorld::new(parts, since)?;
+    see_neighbours(&mut world, request.sources.beside, &machine.topology, &mut notes);
     world.notice_pes(request.machine.hot_plug());
     appeared.iter().for_each(|thread| world.meet(thread));
     let (onlooker, see) = open(world.sources(), notes)?;

@@ -4,7 +4,7 @@ use super::attached::{Attachable, look_to_watch};
 use super::beginning::{actuators, guard, own_processes, processes_of, recover};
 use super::request::SessionRequest;
 use super::sources::{Attached, Choice, attach_running};
-use super::watch::guarding;
+use super::watch::{guarding, see_neighbours};
 use crate::options::Targets;
 use anyhow::{Context, Result, bail};
 use corewise_binding::changes::Changes;
@@ -78,6 +78,7 @@ pub fn serve<See: FnMut(&Input, &[Action], &Engine)>(
     };
     let mut world = LiveWorld::new(parts, since)?;
     world.set_treatments(treatments);
+    see_neighbours(&mut world, request.sources.beside, &machine.topology, &mut notes);
     world.notice_pes(request.machine.hot_plug());
     appeared.iter().for_each(|thread| world.meet(thread));
     let (onlooker, mut see) = open(world.sources(), notes)?;

@@ -2,11 +2,11 @@
 
 use super::machine::Machine;
 use super::team_size::Teams;
+use crate::options::SourceOptions;
 use corewise_binding::runtimes::libgomp;
 use corewise_core::engine::EngineConfig;
 use corewise_core::policy::Policy;
 use corewise_core::program;
-use corewise_counters as counters;
 use corewise_discovery as discovery;
 use corewise_sys::environment;
 use corewise_sys::launch::Output;
@@ -25,10 +25,8 @@ pub struct SessionRequest {
     pub policy_keeper: Option<u32>,
     /// The engine's parameters.
     pub config: EngineConfig,
-    /// The source of counters.
-    pub counters: counters::Choice,
-    /// The source of threads.
-    pub discovery: discovery::Choice,
+    /// How threads are found and measured.
+    pub sources: SourceOptions,
     /// What an application consists of.
     pub applications: discovery::Extent,
     /// Whether threads may be bound.
@@ -52,7 +50,7 @@ impl SessionRequest {
     /// Returns whether the command starts before anything watches it. (Without BPF, clocks of all its threads
     /// are only available from its start on.)
     pub fn begins_at_once(&self) -> bool {
-        let bpf = self.discovery == discovery::Choice::Auto && discovery::bpf::seems_permitted();
+        let bpf = self.sources.discovery == discovery::Choice::Auto && discovery::bpf::seems_permitted();
         bpf && !self.ready_first && !self.is_demanded()
     }
 
@@ -79,6 +77,6 @@ impl SessionRequest {
 
     /// Returns whether the user explicitly requires the source that is not available.
     pub fn is_demanded(&self) -> bool {
-        self.counters.is_demanded() || self.discovery == discovery::Choice::Bpf
+        self.sources.counters.is_demanded() || self.sources.discovery == discovery::Choice::Bpf
     }
 }

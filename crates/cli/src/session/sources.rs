@@ -29,7 +29,8 @@ pub struct Choice {
 impl Choice {
     /// Returns those of a request.
     pub fn of(request: &SessionRequest) -> Choice {
-        let (discovery, counters, extent) = (request.discovery, request.counters, request.applications);
+        let (discovery, counters, extent) =
+            (request.sources.discovery, request.sources.counters, request.applications);
         let (policy, required) = (request.policy.name().to_owned(), request.policy.needs().required.to_vec());
         Choice { discovery, counters, extent, policy, required }
     }

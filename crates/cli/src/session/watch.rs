@@ -13,6 +13,7 @@ use corewise_core::engine::{Engine, EngineConfig};
 use corewise_core::recording::Header;
 use corewise_core::report::{Circumstances, Host, ReportBuilder, WaitsReport};
 use corewise_core::time::Time;
+use corewise_core::topology::Topology;
 use corewise_core::world::{Wake, World, control_loop};
 use corewise_counters::progress::WorkMeter;
 use corewise_live::upgrade::Deferred;
@@ -56,8 +57,17 @@ pub struct Watch {
     pub deferred: Option<Deferred>,
     /// See [`Deferred`].
     pub is_urgent: Rc<Cell<bool>>,
+    /// Whether it is to be seen which programs run beside which.
+    pub beside: bool,
     /// Where to write a recording, if requested.
     pub record: Option<PathBuf>,
+}
+
+/// Lets the world see which processes run beside which, if that is wanted; a note says why it does not.
+pub fn see_neighbours(world: &mut LiveWorld, wanted: bool, machine: &Topology, notes: &mut Vec<String>) {
+    if wanted && let Err(error) = world.see_neighbours(machine) {
+        warn(notes, format!("which programs run beside which is not seen: {error}"));
+    }
 }
 
 impl Watch {
@@ -90,6 +100,7 @@ impl Watch {
             deferred: self.deferred,
         };
         let mut world = LiveWorld::new(parts, began)?;
+        see_neighbours(&mut world, self.beside, engine.topology(), &mut notes);
         world.notice_pes(self.hot_plug);
         appeared.iter().for_each(|thread| world.meet(thread));
         start()?;

@@ -1,8 +1,9 @@
 //! What earlier runs have taught about programs.
 //!
 //! Problem: much of a demand shows only after a while, and some of it never in the counters of one run.
-//! Approach: what is known when a run begins is a value. Whoever starts the engine gives it, and recordings
-//! hold it, so that a replay decides as the run did. Limits: a thread is recognised by its name alone.
+//! Approach: what is known when a run begins is a value. It is given to the engine at its start, and
+//! recordings hold it, so that a replay decides as the run did.
+//! Limits: a thread is recognised by its name alone.
 
 use super::known::KnownDemand;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 //! stays so: a prediction that depends on an absent figure is not trusted. What was learned of the program
 //! earlier fills in what is not seen now.
 //!
-//! Limits: counters show a thread beside its neighbours, whom it may wait for; what it would do alone is
+//! Limits: counters show a thread beside its neighbours, for which it may wait; what it would do alone is
 //! a little more per cycle. Which misses the L3 serves no common counter tells; where nobody knows, the
 //! predictor takes all of them to memory.
 

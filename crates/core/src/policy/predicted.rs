@@ -1,4 +1,8 @@
 //! What a placement is predicted to lose and to gain, for the threads of a scene.
+//!
+//! Problem: a policy gives its reasons in its own words, and none of them says what the placement is worth.
+//! Approach: what all threads lose as they are placed, and what they would lose where the system puts them
+//! ([`crate::losses`]). Limits: those of the losses; what changes while the placement lasts is not foreseen.
 
 use super::interface::{Scene, Subject};
 use crate::cpuset::CpuSet;

@@ -23,9 +23,9 @@
 //! its own bandwidth and capacity; then the one closest to where a waiting thread ran.
 //!
 //! Where the machine was measured, the units that remain are first narrowed to those on which the thread is
-//! predicted to cost least ([`Seats`]): so two threads that need the same cache or channel get different ones,
-//! although both units are as empty. Without measurements, or where nothing differs, the rule above decides
-//! alone.
+//! predicted to cost least ([`Seats`]): so two threads that need the same cache or channel get different
+//! ones, although both units are as empty. Without measurements, or where nothing differs, the rule above
+//! decides alone.
 //!
 //! The paper ranks by FPU usage. We rank by usage times the share of time in which the thread wants to run,
 //! which is the number of FPU cycles that it really wants. For threads that run all the time, as in the
@@ -36,9 +36,10 @@
 //!
 //! Parameters: `runnable_share_min` and `hysteresis`, both ours.
 //!
-//! Limits: only FPU-intensive threads are considered, and neither the memory that threads of one process share
-//! nor its location: a thread that moves to another node leaves its memory behind. How much slower a kind is is
-//! not considered: if it is much slower than half as fast, a second thread on a fast unit would be better.
+//! Limits: only FPU-intensive threads are considered, and neither the memory that threads of one process
+//! share nor its location: a thread that moves to another node leaves its memory behind. How much slower a
+//! kind is is not considered: if it is much slower than half as fast, a second thread on a fast unit would be
+//! better.
 
 use super::interface::{Policy, Scene, Subject};
 use super::kind::{Parameters, PolicyKind};

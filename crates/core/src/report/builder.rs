@@ -1,6 +1,7 @@
 //! Collects a report while the loop runs.
 
 use super::applications::Applications;
+use super::beside::Beside;
 use super::timeline::TimelineBuilder;
 use super::totals::Totals;
 use super::uneven::Uneven;
@@ -91,6 +92,7 @@ pub struct ReportBuilder {
     own_cpu_ns: u64,
     nothing_to_gain: Option<String>,
     predicted: Option<PredictedReport>,
+    beside: Beside,
 }
 
 struct Life {
@@ -171,6 +173,12 @@ impl ReportBuilder {
         for (app, into) in self.applications.take(&observation.applications) {
             self.fold(app, into);
         }
+        let program = |pid: u32| {
+            let known = self.programs.get(&pid).map(|program| program.name.clone());
+            let named = || observation.threads.iter().find(|thread| thread.pid == pid);
+            known.or_else(|| Some(named()?.name.clone())).unwrap_or_else(|| "others".into())
+        };
+        self.beside.take(&observation.beside, program);
         self.last = observation.at;
         self.own_cpu_ns = observation.own_cpu_ns;
     }
@@ -382,6 +390,7 @@ impl ReportBuilder {
             decisions: self.decisions.into(),
             decisions_left_out: self.decisions_left_out as u64,
             waits,
+            beside: self.beside.report(),
             predicted: self.predicted.filter(|predicted| predicted.seconds > 0.0),
             guard: engine.findings().filter(|found| found.is_about_something()).copied(),
             overhead: overhead(

@@ -6,6 +6,7 @@
 //! up by name. Times and decisions then lose detail, but sums stay exact.
 
 mod applications;
+mod beside;
 mod builder;
 mod headline;
 mod ran_on;
@@ -13,6 +14,7 @@ pub mod timeline;
 mod totals;
 mod uneven;
 
+pub use beside::BesideReport;
 pub use builder::{Circumstances, ReportBuilder};
 pub use headline::{Headline, headline, headline_of_unwatched};
 
@@ -67,6 +69,9 @@ pub struct Report {
     pub more_threads: Vec<ThreadGroup>,
     /// One entry per application: what the user named, and programs that it executed, the busiest first.
     pub applications: Vec<ApplicationReport>,
+    /// Which programs ran beside which, where that was seen (`--beside`).
+    #[serde(default)]
+    pub beside: Vec<BesideReport>,
     /// What happened when.
     #[serde(default)]
     pub timeline: Timeline,

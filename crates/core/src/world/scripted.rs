@@ -433,6 +433,7 @@ impl World for ScriptedWorld {
             treatments: Arc::new(self.treatments()),
             threads: readings,
             applications: self.applications.values().cloned().collect(),
+            beside: Vec::new(),
             programs: Vec::new(),
             outcomes: std::mem::take(&mut self.outcomes),
             own_cpu_ns: 0,

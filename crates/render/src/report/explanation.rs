@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 /// Threads of a whole run that are explained: the busiest.
 const THREADS_MAX: usize = 8;
 
+/// Pairs of programs that are listed.
+const PAIRS_MAX: usize = 12;
+
 /// Programs that are listed: the busiest.
 const PROGRAMS_MAX: usize = 8;
 
@@ -42,6 +45,7 @@ type Event<'a> = (String, &'a str, Option<&'a str>);
 pub fn of_run(report: &Report) -> String {
     let mut text = head(report);
     section(&mut text, "What ran", ran(report));
+    section(&mut text, "What ran beside what", beside(report));
     section(&mut text, "How programs waited", waits(report));
     section(&mut text, "What the policy does", purpose(report));
     section(&mut text, "Did the placement help?", vec![gained(report)]);
@@ -88,6 +92,38 @@ fn head(report: &Report) -> String {
         report.evidence,
         on.unwrap_or_default()
     )
+}
+
+/// Beside which other programs each program ran, the longest first.
+fn beside(report: &Report) -> Vec<String> {
+    let mut cpu_seconds: BTreeMap<&str, f64> = BTreeMap::new();
+    for thread in &report.threads {
+        let name = thread.program.as_deref().unwrap_or(&thread.name);
+        *cpu_seconds.entry(name).or_default() += thread.cpu_seconds;
+    }
+    let is_known = |name: &str| cpu_seconds.contains_key(name);
+    let of_the_run =
+        report.beside.iter().filter(|pair| is_known(&pair.programs.0) || is_known(&pair.programs.1));
+    let pairs = of_the_run.take(PAIRS_MAX).map(|pair| {
+        let (a, b) = (&*pair.programs.0, &*pair.programs.1);
+        let share = |name: &str| {
+            let cpu = cpu_seconds.get(name).filter(|cpu| **cpu > 0.0)?;
+            Some(format!("{} of the CPU time of {}", Share(pair.pe_seconds / cpu), Name(name)))
+        };
+        let mut shares: Vec<String> = share(a).into_iter().collect();
+        if a != b {
+            shares.extend(share(b));
+        }
+        let shares = if shares.is_empty() { String::new() } else { format!(", {}", shares.join(", ")) };
+        format!(
+            "{} beside {} on CPUs that share {}: {}{shares}",
+            Name(a),
+            Name(b),
+            resource(pair.shared),
+            Seconds(pair.pe_seconds)
+        )
+    });
+    pairs.collect()
 }
 
 /// The policy's rule, why it should help, and what the machine has of what it is about.

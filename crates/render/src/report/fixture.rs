@@ -135,6 +135,7 @@ pub fn report(threads: Vec<ThreadReport>, decisions: Vec<Decision>) -> Report {
         policy: "spread".to_owned(),
         nothing_to_gain: None,
         predicted: None,
+        beside: Vec::new(),
         dry_run: false,
         evidence: "measured".into(),
         machine: "synthetic pack:1 l2:2 core:2".into(),
