@@ -27,7 +27,7 @@ use std::fmt::Write;
 const COMMAND: &str = "command";
 
 /// The endings of files by option, or by what the help calls an argument without one.
-const ENDINGS: [(&str, &[&str]); 18] = [
+const ENDINGS: [(&str, &[&str]); 20] = [
     ("json", &["json"]),
     ("html", &["html"]),
     ("csv", &["csv"]),
@@ -46,6 +46,8 @@ const ENDINGS: [(&str, &[&str]); 18] = [
     ("A", &["json"]),
     ("B", &["json"]),
     ("SCENARIO", &["toml", "json"]),
+    ("TABLE", &["csv"]),
+    ("MODEL", &["json"]),
 ];
 
 /// Returns the answer for words whose last one is being typed.

@@ -50,6 +50,9 @@ pub const EXAMPLES: &[(&str, &str)] = &[
     ("corewise profile show profile.json", "What was measured"),
     ("corewise profile show profile.json --html profile.html", "The same as a page"),
     ("corewise profile diff before.json after.json", "What changed"),
+    ("corewise model check slowdowns.csv", "How well unseen programs are predicted"),
+    ("corewise model fit slowdowns.csv --output model.json", "A model of what programs cost each other"),
+    ("corewise model show model.json", "Its terms, and what dropping each costs"),
     ("corewise emulate-slow 1 --speed 0.5 -- ./solver input", "Run it where PE 1 has half the speed"),
     (
         "corewise emulate-slow 1 --speed 0.5 -- corewise run --policy pa ./solver",

@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "rules",
         ],
     ),
-    ("Machine", &["topo", "calibrate", "profile", "emulate-slow", "doctor"]),
+    ("Machine", &["topo", "calibrate", "profile", "model", "emulate-slow", "doctor"]),
     ("Other machines", &["replay", "what-if", "sim", "experiment", "policies"]),
     ("Compilers", &["paths", "pgo"]),
     ("Help", &["completions", "help"]),

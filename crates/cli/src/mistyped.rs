@@ -25,7 +25,7 @@ const WRONG: [&str; 7] = ["", "abc", "-1", "99999999999999999999", "missing/file
 /// right.
 const TAKEN: &[(&[&str], &[&str])] = &[
     (
-        &["FILE", "PROFILE", "REPORT", "RECORDING", "SCENARIO", "A", "B"],
+        &["FILE", "PROFILE", "REPORT", "RECORDING", "SCENARIO", "TABLE", "MODEL", "A", "B"],
         &["missing/file", "/", "broken.json"],
     ),
     (&["FILE|DIR|LINE", "MACHINE"], &["missing/file", "broken.json", "abc"]),
@@ -86,6 +86,9 @@ const RIGHT: &[(&str, &str)] = &[
     ("calibrate --npb", "--budget 1s"),
     ("profile show", "profile.json"),
     ("profile diff", "profile.json profile.json"),
+    ("model fit", "table.csv"),
+    ("model show", "model.json"),
+    ("model check", "table.csv"),
     ("replay", "recording.cwr"),
     ("what-if", "recording.cwr --runs 1"),
     ("sim", "scenario.toml"),

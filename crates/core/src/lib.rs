@@ -22,6 +22,7 @@ pub mod engine;
 pub mod evidence;
 pub mod guard;
 pub mod ids;
+pub mod interference;
 pub mod kernels;
 pub mod losses;
 pub mod machine_model;

@@ -14,6 +14,7 @@ pub mod experiment;
 pub mod explain;
 pub mod fuzz;
 pub mod manual;
+pub mod model;
 pub mod paths;
 pub mod pgo;
 pub mod policies;

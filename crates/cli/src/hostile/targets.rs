@@ -2,6 +2,8 @@
 
 use super::mutate::Mutator;
 use crate::commands::compare::{file as comparison_file, workload};
+use crate::commands::model::file::ModelFile;
+use crate::commands::model::{file as model_file, table as model_table};
 use crate::commands::{paths, replay};
 use crate::{recording_file, report_file};
 use anyhow::{Context, Result, anyhow};
@@ -97,6 +99,8 @@ pub const TARGETS: &[Target] = &[
     json!("comparison", 60, COMPARISON, comparison),
     json!("report", 60, REPORT, explained),
     text!("workload", 60, WORKLOAD, workload_file),
+    text!("table", 10, TABLE, table),
+    json!("model", 60, MODEL, model),
     Target { name: "packed", cases: 60, sound: || Ok(()), run: changed_archive_of_nothing },
     text!("scenario", 60, scenario_text(), scenario),
     json!("rt-app", 60, RT_APP, workload),
@@ -125,7 +129,7 @@ pub const TARGETS: &[Target] = &[
 ];
 
 /// Returns a valid file of each format that commands read, with its name.
-pub fn samples() -> [(&'static str, Vec<u8>); 8] {
+pub fn samples() -> [(&'static str, Vec<u8>); 10] {
     [
         ("recording.cwr", recorded().concat().into_bytes()),
         ("report.json", REPORT.clone().into_bytes()),
@@ -134,6 +138,8 @@ pub fn samples() -> [(&'static str, Vec<u8>); 8] {
         ("run.paths", packed(PATHS.as_bytes())),
         ("comparison.json", COMPARISON.clone().into_bytes()),
         ("rt-app.json", RT_APP.as_bytes().to_vec()),
+        ("table.csv", TABLE.as_bytes().to_vec()),
+        ("model.json", MODEL.as_bytes().to_vec()),
         ("workload.toml", WORKLOAD.as_bytes().to_vec()),
     ]
 }
@@ -331,6 +337,27 @@ const RT_APP: &str = r#"{"global": {"duration": 2, "default_policy": "SCHED_OTHE
 fn workload(text: &str) -> Result<()> {
     let machine = MachineSpec::plain("pack:1 core:2 pu:1");
     simulated(Scenario::from_table(rt_app::scenario("fuzz", text, &machine)?, &[])?)
+}
+
+const TABLE: &str = "# slowdowns\nteam,program,injector,place,intensity,slowdown,low,high\n\
+    a,p,x,close,1,1.5,1.4,1.6\na,p,y,close,2,1.2,,\na,p,z,,,1.1,,\na,q,x,close,1,1.4,1.3,1.6\n\
+    b,q,y,distant,2,1.3,,\na,r,x,,1,2.5,,\na,r,z,,,1.0,,\nb,s,x,close,1,1.6,,\na,s,y,close,1,0.9,,\n";
+
+static MODEL: LazyLock<String> = LazyLock::new(|| {
+    let file = model_table::parse(TABLE).expect("it is a table");
+    serde_json::to_string(&ModelFile::fit(Path::new("table.csv"), &file)).expect("names and numbers")
+});
+
+fn table(text: &str) -> Result<()> {
+    let file = model_table::parse(text)?;
+    drop(ModelFile::fit(Path::new("table.csv"), &file));
+    Ok(())
+}
+
+fn model(text: &str) -> Result<()> {
+    let model = model_file::parse(text)?;
+    assert!(!crate::commands::model::described(&model).is_empty());
+    Ok(())
 }
 
 const WORKLOAD: &str = "completions = 2\nenvironment = { A = '1' }\n[[application]]\nname = 'a'\n\
