@@ -339,6 +339,7 @@ impl Writer {
         let (switch_us, migration_us) = (self.seldom(20.0), self.seldom(50.0));
         let (wake_us, idle_exit_us) = (self.seldom(5.0), self.seldom(50.0));
         let (noise, counting) = (self.seldom(0.3), self.within(0.1, 1.0));
+        let far_ns = self.from(&[0.001, 160.0, 2000.0]);
         writeln!(
             self.text,
             "[machine]\nname = 'm'\n\
@@ -349,10 +350,12 @@ impl Writer {
              memory = {{ bandwidth_gb_per_s = {gb_per_s:?}, overlap = {overlap:?} }}\n\
              costs = {{ switch_us = {switch_us:?}, wake_us = {wake_us:?}, \
              idle_exit_us = {idle_exit_us:?}, migration_us = {migration_us:?} }}\n\
-             pmu = {{ noise = {noise:?}, counting = {counting:?} }}",
+             pmu = {{ noise = {noise:?}, counting = {counting:?} }}\n\
+             hand_over_ns = {{ node = {:?}, system = {far_ns:?} }}",
             speeds.join(", "),
             conflict[0],
             conflict[1],
+            far_ns / 2.0,
         )?;
         Ok(pes)
     }
@@ -476,7 +479,7 @@ impl Writer {
                 let (work, divided, ring) = (self.amount(), self.happens(0.5), self.happens(0.5));
                 format!("{{ chain = {{ work = {work}, divided = {divided}, ring = {ring} }} }}")
             }
-            6 => format!("{{ sleep = '{}us' }}", self.from(&[10, 700, 5_000, 60_000])),
+            6 => self.pause(),
             _ => {
                 let times = 2 + self.chance.below(5);
                 format!("{{ repeat = {{ times = {times}, steps = [{}] }} }}", self.steps(depth - 1))
@@ -487,7 +490,17 @@ impl Writer {
     fn work(&mut self, kind: &str) -> String {
         let amount = self.amount();
         let parts = if kind == "parallel" { self.from(&[0, 0, 7]) } else { 0 };
-        format!("{{ {kind} = {}, parts = {parts} }} }}", amount.trim_end_matches(" }"))
+        let guided = parts > 0 && self.happens(0.5);
+        format!("{{ {kind} = {}, parts = {parts}, guided = {guided} }} }}", amount.trim_end_matches(" }"))
+    }
+
+    fn pause(&mut self) -> String {
+        let us = self.from(&[10, 700, 5_000, 60_000]);
+        match self.chance.below(3) {
+            0 => format!("{{ sleep = '{us}us' }}"),
+            1 => format!("{{ sleep_about = '{us}us' }}"),
+            _ => format!("{{ arrival = {{ every = '{us}us', random = {} }} }}", self.happens(0.5)),
+        }
     }
 
     fn amount(&mut self) -> String {

@@ -22,6 +22,8 @@ pub enum Rule {
     Idle,
     /// Every runnable thread gets a PE in bounded time.
     Starvation,
+    /// Threads that share a PE have it by their weights.
+    Shares,
     /// Threads move a bounded number of times per second.
     Migrations,
     /// All work is done exactly once, and no time is lost.
@@ -48,6 +50,7 @@ impl fmt::Display for Rule {
             Rule::Places => "a thread is in one place just while it wants to run",
             Rule::Idle => "no PE is idle while a thread waits that could have it",
             Rule::Starvation => "every runnable thread gets a PE in bounded time",
+            Rule::Shares => "threads that share a PE have it by their weights",
             Rule::Migrations => "threads move a bounded number of times per second",
             Rule::Work => "all work is done, once, and no time is lost",
             Rule::Progress => "every program comes to its end",
@@ -75,6 +78,8 @@ pub struct Violation {
 pub(crate) struct Audit {
     /// Whether the balancer has just run.
     pub balanced: bool,
+    /// How far the virtual times of each PE's threads were apart when none had come or gone for a while.
+    pub apart: Vec<Option<i64>>,
     /// The first violation.
     pub violation: Option<Violation>,
 }

@@ -1,14 +1,22 @@
 //! Checks of the simulator's own state after every instant while [invariants](crate::invariants) are checked.
 
+use super::sched::queue::Entity;
 use super::{DONE_CYCLES, Sim};
 use crate::thread::Activity;
 use crate::violation::{Audit, Rule, Violation};
 use corewise_core::ids::{PeId, ThreadId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// By how much the sum of what threads move may be above the bandwidth: paces are found by iteration.
 const BANDWIDTH_TOLERANCE: f64 = 0.02;
+
+/// The rounding of sums of shares.
+const ROUNDING: f64 = 1e-6;
+
+/// The number of threads up to which a slice is no longer for each of them (of CFS; other queues have one
+/// length of slice).
+const CROWD: usize = 8;
 
 /// The result of one check: nothing, or a violated rule and its description.
 type Finding = Result<(), (Rule, String)>;
@@ -34,7 +42,9 @@ impl Sim {
             found = found
                 .and_then(|()| self.audit_counts())
                 .and_then(|()| self.audit_idle())
-                .and_then(|()| self.audit_memory());
+                .and_then(|()| self.audit_memory())
+                .and_then(|()| self.audit_units());
+            found = found.and_then(|()| self.audit_shares());
         }
         self.note(found);
     }
@@ -145,16 +155,86 @@ impl Sim {
         Ok(())
     }
 
-    /// Checks that threads move no more data than the channels of all nodes can.
+    /// Checks that threads move no more data than the channel of each node can.
     fn audit_memory(&self) -> Finding {
-        let running = self.cpus.iter().filter(|cpu| cpu.running().is_some());
-        let moved: f64 = running.map(|cpu| cpu.pace.work_per_ns * cpu.pace.memory_bytes_per_work).sum();
         let model = &self.machine.model;
-        let most = model.memory.bandwidth_gb_per_s * model.nodes.len() as f64;
-        if moved > most * (1.0 + BANDWIDTH_TOLERANCE) {
-            return Err((Rule::Work, format!("threads move {moved} GB/s, the channels {most}")));
+        let mut moved = vec![0.0; model.nodes.len()];
+        for cpu in self.cpus.iter().filter(|cpu| cpu.pace.memory_bytes_per_work > 0.0) {
+            let Some(thread) = cpu.running() else { continue };
+            let bytes = cpu.pace.work_per_ns * cpu.pace.memory_bytes_per_work;
+            let homes = self.threads[thread].memory.homes();
+            moved.iter_mut().enumerate().for_each(|(node, moved)| *moved += bytes * homes.share(node));
         }
-        Ok(())
+        let most = model.memory.bandwidth_gb_per_s * (1.0 + BANDWIDTH_TOLERANCE);
+        match moved.into_iter().find(|moved| *moved > most && self.judge.is_none()) {
+            Some(moved) => Err((Rule::Work, format!("threads move {moved} GB/s, their node {most}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that no FPU does more than it can: one operation at a time, or as many as its conflict permits.
+    /// A thread that waits for memory has its intensity for less than all of its time.
+    fn audit_units(&self) -> Finding {
+        let model = &self.machine.model;
+        let mut used = BTreeMap::<usize, (f64, f64)>::new();
+        for (pe, cpu) in self.cpus.iter().enumerate().filter(|_| self.judge.is_none()) {
+            let Some(thread) = cpu.running() else { continue };
+            let demand = self.threads[thread].activity.demand();
+            if !demand.uses_memory() {
+                let intensity = demand.fpu_intensity.unwrap_or(demand.fpu);
+                let cycles = cpu.pace.work_per_ns / (model.ghz * model.pes[pe].speed);
+                let (threads, busy) = used.entry(model.pes[pe].fpu).or_default();
+                (*threads, *busy) = (*threads + 1.0, *busy + intensity * cycles);
+            }
+        }
+        let at_once = (1.0 - model.units.fpu_conflict).max(0.0);
+        let is_above = |(threads, busy): &(f64, f64)| *busy > 1.0 + at_once * (threads - 1.0) + ROUNDING;
+        match used.into_values().find(is_above) {
+            Some((threads, busy)) => {
+                Err((Rule::Work, format!("{threads} threads use an FPU for {busy} of the time")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that threads share each PE fairly: where none has come, gone or yielded, no two get further
+    /// apart in virtual time than a slice of each, or than they were.
+    fn audit_shares(&mut self) -> Finding {
+        let Some(mut audit) = self.audit.take() else { return Ok(()) };
+        audit.apart.resize(self.cpus.len(), None);
+        let mut found = Ok(());
+        for (cpu, apart) in self.cpus.iter().zip(&mut audit.apart) {
+            let now = self.spread_of(cpu);
+            let first = *apart.get_or_insert(now);
+            let crowd = cpu.queue.len().div_ceil(CROWD) as i64;
+            let slice = crowd * self.os.slice_max().as_nanos() as i64;
+            let slices = cpu.queue.members().map(|entity| entity.virtual_ns(slice)).max().unwrap_or(0);
+            if now > first.max(2 * slices) && self.dispatching.is_none() {
+                let detail = format!("virtual times are {now} ns apart, slices are {slices} ns");
+                found = Err((Rule::Shares, detail));
+            }
+        }
+        self.audit = Some(audit);
+        found
+    }
+
+    /// Returns how far the virtual times of a PE's threads are apart.
+    fn spread_of(&self, cpu: &super::Cpu) -> i64 {
+        let ran = |entity: &Entity| match cpu.running() {
+            Some(thread) if thread == entity.thread => (self.now.0 - cpu.settled.0) as i64,
+            _ => 0,
+        };
+        let times = || cpu.queue.members().map(|entity| entity.vtime + entity.virtual_ns(ran(entity)));
+        times().max().unwrap_or(0) - times().min().unwrap_or(0)
+    }
+
+    /// Notes that a thread has come to a PE, gone or yielded, or that weights there have changed.
+    pub(super) fn unsettle(&mut self, pe: usize) {
+        if let Some(audit) = &mut self.audit
+            && let Some(apart) = audit.apart.get_mut(pe)
+        {
+            *apart = None;
+        }
     }
 
     /// Returns the weights of all threads that have not ended, and the part of a PE that quotas leave each.

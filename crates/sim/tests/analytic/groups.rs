@@ -78,3 +78,10 @@ fn half_a_pe_takes_twice_as_long() {
     let scenario = scenario("core:2 pu:1", &app(2, 2_500), groups);
     check("a quota in a quota", &seeds(3, |seed| all_done(&scenario, seed)), 9.9, 10.05);
 }
+
+#[test]
+fn threads_share_a_quota_that_is_hardly_more_than_a_slice() {
+    let apps: Vec<String> = (0..12).map(|app| hogs(&format!("a{app}"), 1, "group = 'few',")).collect();
+    let groups = "os.slice = '4ms'\ngroup.few = { quota = '5ms', period = '20ms' }";
+    check_shares("12 in 5 of 20 ms", 1, &apps.join(", "), groups, &[0.25 / 12.0; 12], 0.001);
+}

@@ -47,7 +47,7 @@ impl Discipline for Cfs {
 
     fn owed(&self, last: &RunQueue, entity: &Entity, arrival: Arrival, _since_tick_ns: i64) -> i64 {
         match arrival {
-            Arrival::New | Arrival::Moved => entity.lag,
+            Arrival::New | Arrival::Moved | Arrival::Refilled(_) => entity.lag,
             // The others went on while it slept.
             Arrival::Woken => last.floor() - entity.vtime,
         }
@@ -56,7 +56,7 @@ impl Discipline for Cfs {
     fn place(&self, queue: &RunQueue, entity: &mut Entity, owed: i64, arrival: Arrival) {
         let behind = match arrival {
             Arrival::Woken => owed.min(self.latency_ns() / 2),
-            Arrival::New | Arrival::Moved => owed,
+            Arrival::New | Arrival::Moved | Arrival::Refilled(_) => owed,
         };
         entity.vtime = queue.floor() - behind;
     }

@@ -63,9 +63,13 @@ impl Discipline for Eevdf {
         let (lag, request) = match arrival {
             Arrival::New => (0, slice + owed),
             Arrival::Woken => (lag, slice),
-            Arrival::Moved => (lag, entity.deadline),
+            Arrival::Moved | Arrival::Refilled(_) => (lag, entity.deadline),
         };
-        entity.vtime = mean - lag;
+        entity.vtime = match arrival {
+            // One after the other would change the mean, to the advantage of the last.
+            Arrival::Refilled(mean) => mean - owed,
+            _ => mean - lag,
+        };
         entity.deadline = entity.vtime + request;
     }
 
@@ -78,6 +82,7 @@ impl Discipline for Eevdf {
         if weight != entity.weight {
             entity.lag = scale(entity.lag, entity.weight, weight);
             entity.deadline = scale(entity.deadline, entity.weight, weight);
+            entity.protected = scale(entity.protected, entity.weight, weight);
             entity.weight = weight;
         }
     }
@@ -136,5 +141,29 @@ impl Eevdf {
         if entity.vtime >= entity.deadline {
             entity.deadline = entity.vtime + entity.virtual_ns(self.slice_ns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::NICE_0_WEIGHT;
+    use super::*;
+
+    #[test]
+    fn a_thread_of_changed_weight_has_the_same_request_and_is_owed_the_same() {
+        let rules = Eevdf { slice_ns: 3_000_000, tick_ns: 4_000_000 };
+        let mut queue = RunQueue::default();
+        let entity = |thread| Entity::new(thread, NICE_0_WEIGHT / 64);
+        for thread in 0..2 {
+            queue.enter(&rules, entity(thread), 0, Arrival::Woken);
+        }
+        queue.pick(&rules);
+        queue.charge(1_000_000);
+        let left = queue.left_ns(&rules);
+        assert!(left.is_some_and(|left| left.abs_diff(2_000_000) <= 1), "{left:?}");
+        assert_eq!(queue.reweigh(&rules, |_| NICE_0_WEIGHT), Some(2 * (NICE_0_WEIGHT - NICE_0_WEIGHT / 64)));
+        assert!(queue.left_ns(&rules).is_some_and(|after| after.abs_diff(2_000_000) <= 64));
+        assert_eq!(queue.lag(&rules, 0), Some(-500_000));
+        assert_eq!(queue.reweigh(&rules, |_| NICE_0_WEIGHT), None);
     }
 }

@@ -151,16 +151,33 @@ impl Sim {
         budget.is_spent = false;
         let period = budget.period;
         self.change_budget(group, 0);
-        for thread in std::mem::take(&mut self.groups.held) {
+        let held = std::mem::take(&mut self.groups.held);
+        // Another group that they are in may still have none.
+        let (held, back) = held.into_iter().partition(|&thread| self.groups.is_spent(self.group(thread)));
+        self.groups.held = held;
+        self.take_back(back);
+        self.queue.push(self.now + period, Event::Refill { group: group as u32 });
+    }
+
+    /// Puts threads back into queues together: who comes first must not change what they weigh, or owe each
+    /// other.
+    fn take_back(&mut self, threads: Vec<usize>) {
+        (0..self.cpus.len()).for_each(|pe| self.settle(pe));
+        let means: Vec<i64> = self.cpus.iter().map(|cpu| cpu.queue.mean().0).collect();
+        for &thread in &threads {
+            self.enter_group(thread);
+        }
+        for thread in threads {
+            // It is counted again as it enters its queue.
+            self.leave_group(thread);
             self.threads[thread].times.let_go(self.now);
             let last = self.threads[thread].pe.filter(|&pe| self.may_use(thread, pe));
             let pe = last.unwrap_or_else(|| self.choose(thread, None));
-            let arrival = if self.threads[thread].pe.is_some() { Arrival::Moved } else { Arrival::New };
-            // Another group that it is in may still have none.
+            let is_known = self.threads[thread].pe.is_some();
+            let arrival = if is_known { Arrival::Refilled(means[pe]) } else { Arrival::New };
             self.enqueue(thread, pe, arrival);
             self.relieve(pe);
         }
-        self.queue.push(self.now + period, Event::Refill { group: group as u32 });
     }
 
     /// Updates the weights of the threads of a PE, as groups have become more or less active elsewhere.
@@ -169,13 +186,13 @@ impl Sim {
             return;
         }
         self.settle(pe);
-        let Self { groups, apps, threads, .. } = self;
+        let Self { groups, apps, threads, rules, .. } = self;
         let weight = |thread: usize| {
             let Thread { app, entity, .. } = &threads[thread];
             groups.weight(apps[*app].plan.group, entity.own)
         };
-        let more = self.cpus[pe].queue.reweigh(weight);
-        if more != 0 {
+        if let Some(more) = self.cpus[pe].queue.reweigh(&**rules, weight) {
+            self.unsettle(pe);
             self.domains.reweigh(pe, more);
             self.moved.push(pe);
         }

@@ -83,6 +83,7 @@ impl Sim {
             return;
         }
         self.settle(pe);
+        self.unsettle(pe);
         let weight = self.enter_group(thread);
         self.rules.set_weight(&mut self.threads[thread].entity, weight);
         let entity = self.threads[thread].entity;
@@ -174,6 +175,7 @@ impl Sim {
         self.let_go(thread);
         let Some(pe) = self.threads[thread].pe else { return };
         self.settle(pe);
+        self.unsettle(pe);
         let runs = self.cpus[pe].running() == Some(thread);
         let Some(entity) = self.cpus[pe].queue.leave(&*self.rules, thread) else { return };
         self.threads[thread].entity = entity;
@@ -191,6 +193,7 @@ impl Sim {
     /// Lets a running thread yield its PE.
     pub(super) fn yield_pe(&mut self, thread: usize) {
         let Some(pe) = self.running_on(thread) else { return };
+        self.unsettle(pe);
         let Self { cpus, rules, apps, threads, .. } = self;
         let group = |thread: usize| apps[threads[thread].app].plan.group;
         if cpus[pe].queue.yield_to_next(&**rules, group).is_some() {

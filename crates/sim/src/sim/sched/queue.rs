@@ -72,6 +72,8 @@ pub(crate) enum Arrival {
     Woken,
     /// It comes from another queue, where it ran or waited.
     Moved,
+    /// It comes back together with others, when their quota is filled again; the mean that they all refer to.
+    Refilled(i64),
 }
 
 /// The rules by which a queue is served.
@@ -328,14 +330,23 @@ impl RunQueue {
         None
     }
 
-    /// Changes the weights of all threads, and returns by how much the sum grows.
-    pub fn reweigh(&mut self, weight: impl Fn(usize) -> i64) -> i64 {
-        let mut more = 0;
-        for entity in self.waiting.iter_mut().chain(&mut self.running) {
-            let new = weight(entity.thread);
-            more += new - std::mem::replace(&mut entity.weight, new);
+    /// Changes the weights of all threads. Returns by how much the sum grows; `None` if none has changed.
+    pub fn reweigh(&mut self, rules: &dyn Discipline, weight: impl Fn(usize) -> i64) -> Option<i64> {
+        if self.members().all(|entity| weight(entity.thread) == entity.weight) {
+            return None;
         }
-        more
+        let (mean, before) = self.mean();
+        for entity in self.waiting.iter_mut().chain(&mut self.running) {
+            let Entity { vtime, .. } = *entity;
+            (entity.lag, entity.deadline, entity.protected) =
+                (mean - vtime, entity.deadline - vtime, entity.protected - vtime);
+            rules.set_weight(entity, weight(entity.thread));
+            entity.vtime = mean - entity.lag;
+            entity.deadline += entity.vtime;
+            entity.protected += entity.vtime;
+        }
+        self.waiting.sort_by_key(|entity| entity.vtime);
+        Some(self.members().map(|entity| entity.weight).sum::<i64>() - before)
     }
 
     fn insert(&mut self, entity: Entity) {
