@@ -166,7 +166,8 @@ impl Policy for Wild {
 
 /// Returns the scenario of a seed, as a user would write it.
 pub fn scenario(seed: u64) -> String {
-    let mut writer = Writer { chance: Random::new(seed, STREAM_SCENARIO), text: String::new(), pes: 0 };
+    let mut writer =
+        Writer { chance: Random::new(seed, STREAM_SCENARIO), text: String::new(), pes: 0, kills: false };
     // Writing to a string cannot fail.
     let _ = writer.scenario(seed);
     writer.chance = Random::new(seed, STREAM_POWER);
@@ -178,7 +179,8 @@ pub fn scenario(seed: u64) -> String {
 
 /// Writes nice levels, groups with quotas, sessions and a choice at dispatch into the scenario of a seed.
 fn weigh(text: &str, seed: u64) -> String {
-    let mut writer = Writer { chance: Random::new(seed, STREAM_WEIGHTS), text: String::new(), pes: 0 };
+    let mut writer =
+        Writer { chance: Random::new(seed, STREAM_WEIGHTS), text: String::new(), pes: 0, kills: false };
     if !writer.happens(0.3) {
         return text.to_owned();
     }
@@ -195,6 +197,9 @@ fn weigh(text: &str, seed: u64) -> String {
             if writer.happens(0.5) {
                 weighed += &format!("nice = {}\n", writer.from(&[-10, -5, -1, 1, 5, 10]));
             }
+            if writer.happens(0.3) {
+                weighed += &format!("class = '{}'\n", writer.from(&["batch", "idle"]));
+            }
             if groups > 0 && writer.happens(0.7) {
                 weighed += &format!("group = 'g{}'\n", writer.chance.below(groups));
             }
@@ -210,7 +215,8 @@ fn weigh(text: &str, seed: u64) -> String {
 /// Writes treatments of applications, as rules and clients of a daemon would change them, into the scenario
 /// of a seed.
 fn treat(text: &str, seed: u64) -> String {
-    let mut writer = Writer { chance: Random::new(seed, STREAM_TREATMENTS), text: String::new(), pes: 0 };
+    let mut writer =
+        Writer { chance: Random::new(seed, STREAM_TREATMENTS), text: String::new(), pes: 0, kills: false };
     if !writer.happens(0.3) {
         return text.to_owned();
     }
@@ -229,6 +235,8 @@ struct Writer {
     text: String,
     /// The PEs of its machine.
     pes: usize,
+    /// Whether threads may be killed; one that holds what others wait for would keep it.
+    kills: bool,
 }
 
 impl Writer {
@@ -259,9 +267,11 @@ impl Writer {
         let claims = if seed % 4 < 2 { "weights" } else { "masks" };
         writeln!(
             self.text,
-            "name = 'seed {seed}'\nevents = {events}\nclaims = '{claims}'\ninterval = '{interval_ms}ms'"
+            "name = 'seed {seed}'\nqueue.lock = {{ capacity = 1, filled = 1 }}\nevents = {events}\n\
+             claims = '{claims}'\ninterval = '{interval_ms}ms'"
         )?;
         let faulty = self.happens(0.67);
+        self.kills = faulty;
         let pages = self.from(&["", "", "numa_balancing = { period = '30ms', page_us = 0.1 }, "]);
         // Without faults all programs must complete; where threads are killed some never do.
         let time = if faulty { "10s" } else { "10min" };
@@ -365,6 +375,7 @@ impl Writer {
         let governor = self.from(&["performance", "schedutil", "powersave"]);
         let per = self.from(&["core", "module", "package", "all"]);
         let transition_us = self.from(&[0, 20, 5000]);
+        let limit = self.from(&["", "", "limit_w = 6.0\n"]);
         let turbo = self.from(&["", "3.0", "3.0, 2.0, 1.5", "1.0, 3.0"]);
         let (exit_us, residency_us) = (self.from(&[0, 100]), self.from(&[1, 500, 100_000]));
         writeln!(
@@ -373,7 +384,7 @@ impl Writer {
              [[machine.power.domain]]\npes = '0-{}'\nper = '{per}'\ntransition_us = {transition_us}\n\
              points = [{{ ghz = 1.0, volt = 0.7 }}, {{ ghz = 2.2, volt = 0.9 }}, \
              {{ ghz = 3.0, volt = 1.1 }}]\n\
-             turbo_ghz = [{turbo}]\ndynamic_uw_per_mhz_v2 = 1000\nstatic_w = 0.5\nfurther_pe = 0.2\n\
+             {limit}turbo_ghz = [{turbo}]\ndynamic_uw_per_mhz_v2 = 1000\nstatic_w = 0.5\nfurther_pe = 0.2\n\
              idle = [{{ power_w = 0.5, exit_us = 1 }}, \
              {{ power_w = 0.1, exit_us = {exit_us}, residency_us = {residency_us} }}]",
             self.pes - 1
@@ -381,14 +392,19 @@ impl Writer {
     }
 
     fn demands(&mut self) -> std::fmt::Result {
-        writeln!(self.text, "[demand]\nint = {{ ipc = 1.5 }}\nfp = {{ fpu = 0.9 }}")?;
+        let (divider, window, prefetched) = (self.seldom(1.0), self.seldom(1.0), self.seldom(1.0));
+        writeln!(
+            self.text,
+            "[demand]\nint = {{ ipc = 1.5, divider = {divider:?}, window = {window:?} }}\n\
+             fp = {{ fpu = 0.9 }}"
+        )?;
         let (misses, mib) = (self.within(0.1, 4.0), self.within(0.1, 2.0));
         let (exponent, fpu) = (self.from(&[0.3, 0.5, 2.0]), self.seldom(1.0));
         let (accesses, ratio) = (self.within(0.0, 6.0), self.within(0.0, 1.0));
         writeln!(
             self.text,
             "mem = {{ l2_misses_per_100_cycles = {misses:?}, working_set_mib = {mib:?}, \
-             miss_exponent = {exponent:?}, fpu = {fpu:?} }}\n\
+             miss_exponent = {exponent:?}, fpu = {fpu:?}, prefetched = {prefetched:?} }}\n\
              curve = {{ l2_accesses_per_100_cycles = {accesses:?}, \
              miss_ratio = [[{mib:?}, {ratio:?}], [{:?}, 0.0]] }}",
             2.0 * mib
@@ -472,6 +488,9 @@ impl Writer {
             3 => {
                 let lock = self.from(&["l", "m"]);
                 let work = self.amount();
+                if !self.kills && self.happens(0.3) {
+                    return format!("{{ take = 'lock' }}, {{ each = {work} }}, {{ put = 'lock' }}");
+                }
                 format!("{{ critical = {{ lock = '{lock}', work = {work} }} }}")
             }
             4 => "'barrier'".to_owned(),

@@ -13,7 +13,7 @@
 use crate::machine::SpeedSpec;
 use crate::program::{Step, Waiting, WorkSpec};
 use crate::scenario::{AppSpec, Scenario};
-use crate::sim::sched::groups::{GroupSpec, Quota};
+use crate::sim::sched::groups::{Class, GroupSpec, Quota};
 use std::fmt;
 use std::time::Duration;
 
@@ -254,7 +254,8 @@ fn demand_of(steps: &[Step]) -> Option<String> {
         Step::Serial(work) | Step::Parallel(work) | Step::Each(work) => Some(work.demand.clone()),
         Step::Critical { work, .. } | Step::Chain { work, .. } => Some(work.demand.clone()),
         Step::Repeat { steps, .. } => demand_of(steps),
-        Step::Barrier | Step::Sleep(_) | Step::SleepAbout(_) | Step::Arrival { .. } => None,
+        Step::Barrier | Step::Put(_) | Step::Take(_) => None,
+        Step::Sleep(_) | Step::SleepAbout(_) | Step::Arrival { .. } => None,
     })
 }
 
@@ -266,6 +267,7 @@ fn background(name: &str, pe: usize, steps: Vec<Step>) -> AppSpec {
         start: Duration::ZERO,
         cpus: Some(pe.to_string()),
         nice: 0,
+        class: Class::Normal,
         group: None,
         background: true,
         program: None,

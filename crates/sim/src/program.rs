@@ -6,6 +6,7 @@
 //! at barriers and locks as their runtime library lets them ([`Waiting`]), and in a `chain` in code of their
 //! own: they spin, whatever the library does.
 
+use crate::sim::state::queues::QueueSpec;
 use corewise_core::machine_model::contention::Demand;
 use corewise_core::time::parse_duration;
 use serde::{Deserialize, Deserializer};
@@ -57,6 +58,10 @@ pub enum Step {
         #[serde(default)]
         random: bool,
     },
+    /// Each thread puts something into the queue of this name, once there is room.
+    Put(String),
+    /// Each thread takes something from it, once there is something.
+    Take(String),
     /// Steps done several times.
     Repeat {
         /// How often.
@@ -194,6 +199,10 @@ pub enum Op {
     Lock(usize),
     /// Releases the lock.
     Unlock(usize),
+    /// Puts something into a queue of the scenario.
+    Put(usize),
+    /// Takes something from it.
+    Take(usize),
     /// Sleeps.
     Sleep(Duration),
     /// Sleeps for a random time with this mean.
@@ -253,6 +262,9 @@ pub enum ProgramError {
         /// The known demands.
         known: Vec<String>,
     },
+    /// A step names an unknown queue.
+    #[error("there is no [queue.{0}] that holds 1 or more, and no more at first")]
+    NoSuchQueue(String),
     /// A number is out of its range.
     #[error("{field} is {value}, it must be {range}")]
     Range {
@@ -270,8 +282,12 @@ pub enum ProgramError {
 
 impl Program {
     /// Creates the program of a list of steps.
-    pub fn new(steps: &[Step], demands: &BTreeMap<String, Demand>) -> Result<Self, ProgramError> {
-        let mut builder = Builder { program: Program::default(), locks: BTreeMap::new(), demands };
+    pub fn new(
+        steps: &[Step],
+        demands: &BTreeMap<String, Demand>,
+        queues: &BTreeMap<String, QueueSpec>,
+    ) -> Result<Self, ProgramError> {
+        let mut builder = Builder { program: Program::default(), locks: BTreeMap::new(), demands, queues };
         builder.steps(steps)?;
         let takes_time = |op: &Op| match op {
             Op::Serial(_) | Op::Share(_) | Op::Parts { .. } | Op::Each(_) => true,
@@ -281,6 +297,8 @@ impl Program {
             | Op::Pass { .. }
             | Op::Lock(_)
             | Op::Unlock(_)
+            | Op::Put(_)
+            | Op::Take(_)
             | Op::Again { .. } => false,
         };
         if !builder.program.ops.iter().any(takes_time) {
@@ -300,6 +318,8 @@ impl Program {
                 | Op::Pass { .. }
                 | Op::Lock(_)
                 | Op::Unlock(_)
+                | Op::Put(_)
+                | Op::Take(_)
                 | Op::Sleep(_)
                 | Op::SleepAbout(_)
                 | Op::Arrival { .. }
@@ -313,6 +333,7 @@ struct Builder<'a> {
     program: Program,
     locks: BTreeMap<String, usize>,
     demands: &'a BTreeMap<String, Demand>,
+    queues: &'a BTreeMap<String, QueueSpec>,
 }
 
 impl Builder<'_> {
@@ -357,6 +378,8 @@ impl Builder<'_> {
                     above_0("arrival.every", *every)?;
                     self.program.ops.push(Op::Arrival { every: *every, random: *random });
                 }
+                Step::Put(name) => self.program.ops.push(Op::Put(self.queue(name)?)),
+                Step::Take(name) => self.program.ops.push(Op::Take(self.queue(name)?)),
                 Step::Repeat { times, steps } => {
                     in_range("times", f64::from(*times), *times > 0, "1 or more")?;
                     let (first, counter) = (self.program.ops.len(), self.program.loops);
@@ -367,6 +390,13 @@ impl Builder<'_> {
             }
         }
         Ok(())
+    }
+
+    fn queue(&self, name: &str) -> Result<usize, ProgramError> {
+        let mut queues = self.queues.iter();
+        let place = queues
+            .position(|(other, queue)| other == name && queue.capacity > 0 && queue.filled <= queue.capacity);
+        place.ok_or_else(|| ProgramError::NoSuchQueue(name.to_owned()))
     }
 
     fn parallel(&mut self, spec: &WorkSpec) -> Result<Op, ProgramError> {
@@ -415,7 +445,8 @@ mod tests {
     fn program(steps: &str) -> Result<Program, String> {
         let steps: Steps = toml::from_str(&format!("steps = [{steps}]")).map_err(|e| e.to_string())?;
         let demands = BTreeMap::from([("int".to_owned(), Demand::default())]);
-        Program::new(&steps.steps, &demands).map_err(|error| error.to_string())
+        let queues = BTreeMap::from([("q".to_owned(), QueueSpec { capacity: 1, filled: 2 })]);
+        Program::new(&steps.steps, &demands, &queues).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -474,6 +505,7 @@ mod tests {
             ("{ each = { mcycles = 1, demand = 'int', imbalance = 1.0 } }", "imbalance is 1"),
             ("{ repeat = { times = 0, steps = [] } }", "times is 0"),
             ("{ repeat = { times = 9, steps = ['barrier'] } }", "hold no work"),
+            ("{ put = 'q' }", "no [queue.q] that holds 1 or more, and no more"),
             ("{ sleep = '5' }", "`5` is not a duration"),
             ("{ wait = 1 }", "unknown variant"),
         ] {

@@ -10,8 +10,9 @@ use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
 use crate::sim::memory::MemoryUse;
 use crate::sim::sched::Os;
-use crate::sim::sched::groups::{GroupSpec, NICE_LEVELS, nice_weight};
+use crate::sim::sched::groups::{Class, GroupSpec, NICE_LEVELS};
 use crate::sim::state::dispatching::Dispatching;
+use crate::sim::state::queues::{QueueSpec, Shelf};
 use crate::sim::{Sim, Stop};
 use crate::thread::AppPlan;
 use crate::treatments::TreatmentSpec;
@@ -98,6 +99,9 @@ pub struct Scenario {
     /// Groups of applications that share weights and quotas, by name.
     #[serde(default, rename = "group")]
     pub groups: BTreeMap<String, GroupSpec>,
+    /// Bounded queues between threads of any application, by name.
+    #[serde(default, rename = "queue")]
+    pub queues: BTreeMap<String, QueueSpec>,
     /// The compared variants; without any, the policy `spread`.
     #[serde(default, rename = "variant")]
     pub variants: Vec<Variant>,
@@ -150,6 +154,9 @@ pub struct AppSpec {
     /// The nice level of its threads, -20 to 19.
     #[serde(default)]
     pub nice: i32,
+    /// The scheduling class of its threads.
+    #[serde(default)]
+    pub class: Class,
     /// The group that it is in.
     pub group: Option<String>,
     /// Whether the run does not wait for its end, as for what the system does on its own.
@@ -309,7 +316,7 @@ impl Scenario {
             self.demand.iter().map(|(name, demand)| (name.clone(), self.scale.demand(demand))).collect();
         for app in &self.applications {
             let spec = self.program_of(app)?;
-            let mut program = Program::new(&spec.steps, &demands)
+            let mut program = Program::new(&spec.steps, &demands, &self.queues)
                 .map_err(|source| ScenarioError::Program { app: app.name.clone(), source })?;
             program.scale(self.scale.work, self.scale.serial);
             let pins = self.pins(variant, app, &machine)?;
@@ -322,7 +329,8 @@ impl Scenario {
                 reports_master: variant.reports_master,
                 start: Time(0) + app.start,
                 pin: self.limit(app, &machine)?,
-                weight: nice_weight(app.nice),
+                weight: app.class.weight(app.nice),
+                is_batch: app.class == Class::Batch,
                 group: self.group_of(app)?,
                 background: app.background,
                 variation: app.variation.unwrap_or(spec.variation),
@@ -338,6 +346,7 @@ impl Scenario {
         let mut sim =
             Sim::new(machine, self.os, plans, stop, seed).with_groups(&self.groups).with_faults(self.faults);
         let topology = &sim.machine.model.topology;
+        sim.queues = Shelf::all(&self.queues);
         sim.judge = self.judge.as_ref().map(|judge| judge.table(&demands, topology));
         sim.dispatching = dispatching(variant)?;
         // Under the system's own scheduler nobody observes and decides.

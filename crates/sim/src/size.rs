@@ -38,7 +38,7 @@ impl Size {
             }
             Step::Each(work) => one(1.0, work.mcycles * (1.0 - work.imbalance)),
             Step::Critical { work, .. } => one(3.0, work.mcycles * (1.0 - work.imbalance)),
-            Step::Barrier => one(1.0, 0.0),
+            Step::Barrier | Step::Put(_) | Step::Take(_) => one(1.0, 0.0),
             Step::SleepAbout(time) | Step::Arrival { every: time, .. } | Step::Sleep(time) => {
                 Size { events: 1.0, cycles: 0.0, seconds: time.as_secs_f64() }
             }

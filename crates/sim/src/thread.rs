@@ -36,6 +36,8 @@ pub struct AppPlan {
     pub pin: Option<CpuSet>,
     /// The weight of its threads ([`crate::sim::sched::groups::nice_weight`]).
     pub weight: i64,
+    /// Whether they are of the class `SCHED_BATCH`.
+    pub is_batch: bool,
     /// The group that it is in, by its place in the scenario's order.
     pub group: Option<usize>,
     /// Whether the run does not wait for its end.
@@ -142,6 +144,7 @@ impl Parallelism {
 
 /// What a thread is doing when it has a PE.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "threads work most of the time, and demands are read often")]
 pub enum Activity {
     /// Works: cycles left.
     Work {

@@ -21,11 +21,15 @@
 //! - A set that its share of the L2 holds needs nothing of the L3. What misses only because the L2 is shared
 //!   finds its data in the L3, if there is one.
 //!
+//! *Shared data.* Of k threads of a process below one cache, of which each finds a share s of its working set
+//! in data of all, a thread that has x bytes fills only x (1 - s + s/k) of the cache by itself: the common
+//! data is there once. It is used by all, so that the part s of x is inserted at k times the rate.
+//!
 //! *Cost.* A solution takes several powers for each thread, and threads that share a few PEs come
 //! back to the same few states. What was solved is kept, up to `STATES_MAX` states of `DEMANDS_MAX`
 //! demands; when there are more, all are forgotten. Solutions do not depend on what was solved before.
 //!
-//! *Limits.* Insertion rates are those at full speed. Threads share nothing of what they hold. Prefetchers,
+//! *Limits.* Insertion rates are those at full speed. Threads that share data do not fetch it for each other.
 //! TLBs, associativity and inclusion are not modelled.
 
 use super::channel::LINE_BYTES;
@@ -172,10 +176,14 @@ struct User {
     curve: Curve,
     wanted: f64,
     held: f64,
+    /// The part of what it holds that it fills alone, and how much faster lines are inserted, by what it shares.
+    alone: f64,
+    faster: f64,
 }
 
-/// The PEs of all that use caches, with the numbers of their demands.
-type State = Vec<(usize, usize)>;
+/// The PEs of all that use caches, with the numbers of their demands, and the first of those with which each
+/// shares data.
+type State = Vec<(usize, usize, usize)>;
 
 /// Computes the shares of caches; keeps its memory.
 #[derive(Debug, Default)]
@@ -183,7 +191,7 @@ pub(super) struct CacheSharing {
     users: Vec<User>,
     l2: Vec<(f64, f64)>,
     /// The demands that were seen, and the misses, alone and beside the others, in each state.
-    demands: Vec<Demand>,
+    demands: Vec<(Demand, f64)>,
     solved: HashMap<State, Vec<(Misses, Misses)>>,
     key: State,
 }
@@ -204,7 +212,7 @@ impl CacheSharing {
             self.demands.clear();
             self.solved.clear();
         }
-        key.extend(users().map(|(_, load)| (load.pe, self.number(&load.demand))));
+        key.extend(users().map(|(index, load)| (load.pe, self.number(load), first_of(loads, index))));
         if !self.solved.contains_key(&key) {
             let mut all = vec![<(Misses, Misses)>::default(); loads.len()];
             self.solve(machine, loads, |index, alone, beside| all[index] = (alone, beside));
@@ -216,11 +224,12 @@ impl CacheSharing {
         self.key = key;
     }
 
-    /// Returns the number of a demand.
-    fn number(&mut self, demand: &Demand) -> usize {
-        let known = self.demands.iter().position(|seen| seen == demand);
+    /// Returns the number of a demand with the share of common data.
+    fn number(&mut self, load: &Load) -> usize {
+        let demand = (load.demand, load.common.share);
+        let known = self.demands.iter().position(|seen| *seen == demand);
         known.unwrap_or_else(|| {
-            self.demands.push(*demand);
+            self.demands.push(demand);
             self.demands.len() - 1
         })
     }
@@ -281,12 +290,16 @@ impl CacheSharing {
             let own = capacity(pe);
             let curve = curve(index, load, own);
             let wanted = curve.wanted(own.unwrap_or(f64::INFINITY));
-            User { cache: cache(pe), index, curve, wanted, held: wanted }
+            User { cache: cache(pe), index, curve, wanted, held: wanted, alone: 1.0, faster: 1.0 }
         }));
         self.users.sort_unstable_by_key(|user| (user.cache, user.index));
+        let has_common = loads.iter().any(|load| load.common.share > 0.0);
         for users in self.users.chunk_by_mut(|a, b| a.cache == b.cache) {
+            if has_common {
+                divide_common(users, loads);
+            }
             if let Some(own) = capacity(&machine.pes[loads[users[0].index].pe])
-                && users.iter().map(|user| user.wanted).sum::<f64>() > own
+                && users.iter().map(|user| user.alone * user.wanted).sum::<f64>() > own
             {
                 fill(users, own);
             }
@@ -294,21 +307,40 @@ impl CacheSharing {
     }
 }
 
+/// Returns the first load of the process of a load that shares data, itself among them.
+fn first_of(loads: &[Load], index: usize) -> usize {
+    let common = loads[index].common;
+    let shares = |load: &Load| load.common.share > 0.0 && load.common.process == common.process;
+    if common.share > 0.0 { loads.iter().position(shares).unwrap_or(index) } else { index }
+}
+
+/// Counts the data that users of a cache share once.
+fn divide_common(users: &mut [User], loads: &[Load]) {
+    for place in 0..users.len() {
+        let share = loads[users[place].index].common.share;
+        let first = first_of(loads, users[place].index);
+        let sharers = users.iter().filter(|user| first_of(loads, user.index) == first).count() as f64;
+        users[place].alone = 1.0 - share + share / sharers;
+        users[place].faster = 1.0 - share + share * sharers;
+    }
+}
+
 /// Finds the shares of users that want more than there is.
 fn fill(users: &mut [User], capacity: f64) {
-    let equal = capacity / users.iter().filter(|user| user.wanted > 0.0).count() as f64;
+    let wanting = users.iter().filter(|user| user.wanted > 0.0);
+    let equal = capacity / wanting.map(|user| user.alone).sum::<f64>();
     // Nobody holds more than an equal share if lines survive only for the shortest time of these.
-    let until_equal = |user: &User| equal / (user.curve.misses(equal) * LINE_BYTES);
+    let until_equal = |user: &User| equal / (user.curve.misses(equal) * user.faster * LINE_BYTES);
     let greedy = users.iter().filter(|user| user.wanted > equal);
     let mut survival = greedy.map(until_equal).fold(f64::INFINITY, f64::min);
     let (mut low, mut high) = (0.0, f64::INFINITY);
     for _ in 0..STEPS_MAX {
         let (mut filled, mut growth) = (0.0, 0.0);
         for user in users.iter_mut().filter(|user| user.wanted > 0.0) {
-            let (bytes, faster) = user.curve.held(survival);
+            let (bytes, growing) = user.curve.held(survival * user.faster);
             user.held = bytes.min(user.wanted);
-            filled += user.held;
-            growth += if bytes < user.wanted { faster } else { 0.0 };
+            filled += user.alone * user.held;
+            growth += if bytes < user.wanted { user.alone * user.faster * growing } else { 0.0 };
         }
         if (filled - capacity).abs() <= TOLERANCE * capacity {
             return;

@@ -15,7 +15,8 @@
 //! - L3, M: their latencies. They are times: memory does not run faster for a fast PE.
 //! - r: 1 for a thread whose memory is on its own node; up to `remote_factor`, by what other nodes serve.
 //! - W: the wait at the channels.
-//! - e: the part of a latency that is not hidden behind other work, `1 - overlap`.
+//! - e: the part of a latency that is not hidden behind other work, `1 - overlap`. L3 and M count for the
+//!   misses that no prefetcher foresees, W for all.
 //! - l0: all that waiting when alone, with m, n and W alone, so that a lone thread on its own node takes
 //!   exactly its work (unless it asks for more than the channel can deliver, which then limits it). l0 is at
 //!   most 0.95: a thread that would wait for longer hides more, and its e is less.
@@ -32,7 +33,7 @@ use super::model::MachineModel;
 use super::units::{UnitShare, UnitSharing};
 
 pub use super::channel::{Channels, Homes, LINE_BYTES, Use};
-pub use super::demand::{Demand, Load};
+pub use super::demand::{Common, Demand, Load};
 
 /// The largest share of its time that a lone thread is assumed to wait for memory.
 const STALL_MAX: f64 = 0.95;
@@ -151,16 +152,17 @@ impl Share {
     /// Adds the time that the load waits for caches and memory.
     fn add_misses(&mut self, machine: &MachineModel, load: &Load, alone: Misses, beside: Misses) {
         let memory = &machine.memory;
+        let unforeseen = 1.0 - load.demand.prefetched;
         let waiting_ns = |misses: &Misses, memory_ns: f64| {
-            (misses.l2 - misses.memory) * memory.l3_latency_ns + misses.memory * memory_ns
+            (misses.l2 - misses.memory) * unforeseen * memory.l3_latency_ns + misses.memory * memory_ns
         };
         let queueing_ns = channel::wait_alone_ns(machine, alone.memory * LINE_BYTES * machine.ghz);
         let ghz = machine.ghz;
-        let all_alone = ghz * waiting_ns(&alone, memory.memory_latency_ns + queueing_ns);
+        let all_alone = ghz * waiting_ns(&alone, unforeseen * memory.memory_latency_ns + queueing_ns);
         let exposed = (1.0 - memory.overlap).min(STALL_MAX / all_alone);
         let distance = 1.0 + (memory.remote_factor - 1.0) * load.remote;
         self.ns -= exposed * all_alone * self.slowed / (ghz * machine.pes[load.pe].speed);
-        self.stall_ns = exposed * waiting_ns(&beside, memory.memory_latency_ns * distance);
+        self.stall_ns = exposed * waiting_ns(&beside, unforeseen * memory.memory_latency_ns * distance);
         self.ns += self.stall_ns;
         self.lines = beside.memory;
         self.exposed = exposed;

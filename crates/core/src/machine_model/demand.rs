@@ -17,6 +17,10 @@ pub struct Demand {
     /// Share of the FPU's throughput that it takes from a neighbour, 0..1; as `fpu` if left out. Additions
     /// that depend on each other keep a pipelined FPU busy without taking much from anybody.
     pub fpu_intensity: Option<f64>,
+    /// Share of a core's divider that it needs.
+    pub divider: f64,
+    /// Share of a core's window of instructions (its reorder buffer) that it needs.
+    pub window: f64,
     /// Instructions per cycle.
     pub ipc: f64,
     /// Accesses that reach the L2, per 100 cycles: as many could miss. At least as many as do miss alone.
@@ -27,6 +31,9 @@ pub struct Demand {
     pub l2_misses_per_100_cycles: f64,
     /// Share of the L2 misses that the L3 does not serve, 0..1.
     pub l3_miss_share: f64,
+    /// Share of its misses, 0..1, that a prefetcher foresees: they take the channel, and cost no time beyond
+    /// the wait for it.
+    pub prefetched: f64,
     /// The working set, in MiB.
     pub working_set_mib: f64,
     /// Exponent of the miss rate where the working set exceeds the cache.
@@ -50,11 +57,14 @@ impl Demand {
     pub const DEFAULT: Demand = Demand {
         fpu: 0.0,
         fpu_intensity: None,
+        divider: 0.0,
+        window: 0.0,
         ipc: 1.0,
         l2_accesses_per_100_cycles: 2.0,
         miss_ratio: None,
         l2_misses_per_100_cycles: 0.0,
         l3_miss_share: 1.0,
+        prefetched: 0.0,
         working_set_mib: 0.0,
         miss_exponent: 0.5,
         branches: 0.15,
@@ -93,6 +103,8 @@ impl Demand {
         [
             ("fpu", share(self.fpu), "0 to 1"),
             ("fpu_intensity", self.fpu_intensity.is_none_or(share), "0 to 1"),
+            ("divider", share(self.divider), "0 to 1"),
+            ("window", share(self.window), "0 to 1"),
             ("ipc", amount(self.ipc), "0 or more"),
             ("l2_accesses_per_100_cycles", amount(self.l2_accesses_per_100_cycles), "0 or more"),
             (
@@ -102,6 +114,7 @@ impl Demand {
             ),
             ("l2_misses_per_100_cycles", amount(self.l2_misses_per_100_cycles), "0 or more"),
             ("l3_miss_share", share(self.l3_miss_share), "0 to 1"),
+            ("prefetched", share(self.prefetched), "0 to 1"),
             ("working_set_mib", amount(self.working_set_mib), "0 or more"),
             ("miss_exponent", amount(self.miss_exponent), "0 or more"),
             ("branches", share(self.branches), "0 to 1"),
@@ -188,4 +201,15 @@ pub struct Load {
     pub demand: Demand,
     /// Share of its misses that other nodes serve, 0..1.
     pub remote: f64,
+    /// The data that it shares.
+    pub common: Common,
+}
+
+/// Data that the threads of a process share.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Common {
+    /// The process.
+    pub process: usize,
+    /// The part of a thread's working set, 0..1.
+    pub share: f64,
 }

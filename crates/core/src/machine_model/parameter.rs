@@ -25,6 +25,11 @@ pub struct Units {
     pub fpu_conflict: f64,
     /// Cycles lost when two threads want the issue slots of an SMT core at once, likewise.
     pub issue_conflict: f64,
+    /// Cycles lost when two threads want the divider of an SMT core at once, likewise.
+    pub divider_conflict: f64,
+    /// Cycles lost when two threads want an SMT core's window of instructions (reorder buffer) at once,
+    /// likewise.
+    pub window_conflict: f64,
     /// Instructions that a core can issue per cycle.
     pub issue_width: f64,
     /// Share of its time in the core that a thread loses by each busy neighbour on its SMT core, whatever
@@ -50,7 +55,14 @@ pub struct Memory {
 
 impl Default for Units {
     fn default() -> Self {
-        Self { fpu_conflict: 1.0, issue_conflict: 1.0, issue_width: 4.0, smt_cost: 0.0 }
+        Self {
+            fpu_conflict: 1.0,
+            issue_conflict: 1.0,
+            divider_conflict: 1.0,
+            window_conflict: 1.0,
+            issue_width: 4.0,
+            smt_cost: 0.0,
+        }
     }
 }
 

@@ -100,6 +100,10 @@ pub struct ClockDomain {
     /// A user's limit of the clock, in GHz.
     #[serde(default)]
     pub max_ghz: Option<f64>,
+    /// What the active cores of these PEs in the package may take together, in watts, each with one PE that
+    /// waits for nothing: the clock is the highest of the points at which they do, or the lowest.
+    #[serde(default)]
+    pub limit_w: Option<f64>,
     /// The highest clock with 1, 2, … active cores of these PEs in the package, in GHz; the last one holds
     /// for more.
     #[serde(default)]
@@ -339,6 +343,7 @@ impl Power {
                     .map(|&ghz| ("turbo_ghz", ghz, within(ghz), "within the clocks of the points")),
             );
             rules.extend([
+                ("limit_w", domain.limit_w.unwrap_or(0.0), domain.limit_w.is_none_or(|w| w > 0.0), positive),
                 ("transition_us", domain.transition_us, domain.transition_us >= 0.0, amount),
                 (
                     "dynamic_uw_per_mhz_v2",
@@ -395,7 +400,17 @@ impl ClockDomain {
     /// Returns the limit of the clock while so many cores are active, in GHz.
     pub fn limit_ghz(&self, active: usize) -> f64 {
         let turbo = self.turbo_ghz.get(active.saturating_sub(1)).or(self.turbo_ghz.last());
-        turbo.copied().unwrap_or(f64::INFINITY).min(self.max_ghz.unwrap_or(f64::INFINITY))
+        let limit = turbo.copied().unwrap_or(f64::INFINITY).min(self.max_ghz.unwrap_or(f64::INFINITY));
+        match self.limit_w {
+            Some(watts) => limit.min(self.affordable_ghz(watts / active.max(1) as f64)),
+            None => limit,
+        }
+    }
+
+    /// Returns the highest clock of the points at which a core takes no more, or the lowest.
+    fn affordable_ghz(&self, watts: f64) -> f64 {
+        let affordable = self.points.iter().rev().find(|point| self.pe_w(point.ghz, 1, 0.0) <= watts);
+        affordable.or(self.points.first()).map_or(f64::INFINITY, |point| point.ghz)
     }
 
     /// Returns the voltage at a clock: that of the operating points, and between two of them in proportion.

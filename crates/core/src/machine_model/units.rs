@@ -30,6 +30,9 @@
 //! have 1.60, and an `smt_cost` of 0.6 gives 1.20. On an in-order Atom they have 1.39 (SPECint_rate2000,
 //! Intel at IDF 2008), as two threads do that each fill 0.66 of the units: 2 / (1 + 0.66²).
 //!
+//! A core's divider and its window of instructions (the reorder buffer) are units likewise: the papers name
+//! them as causes of what issue slots do not explain (interdependencies §3.3).
+//!
 //! *Limits.* Intensities are those of a thread alone: one that waits for memory disturbs its neighbours less
 //! than this says, unless its demand already contains that.
 
@@ -59,6 +62,9 @@ struct Asked {
 pub(super) struct UnitSharing {
     fpu: Vec<Asked>,
     issue: Vec<Asked>,
+    /// Of the unit of a core that is looked at.
+    unit: Vec<Asked>,
+    waits: Vec<f64>,
     sums: Vec<f64>,
 }
 
@@ -70,6 +76,10 @@ impl UnitSharing {
         let count = 2 * machine.pes.len();
         self.fpu.resize(count, Asked::default());
         self.issue.resize(count, Asked::default());
+        self.waits.clear();
+        self.waits.resize(loads.len(), 0.0);
+        self.wait_for(machine, loads, units.divider_conflict, |load| load.demand.divider);
+        self.wait_for(machine, loads, units.window_conflict, |load| load.demand.window);
         for load in loads {
             let pe = &machine.pes[load.pe];
             self.fpu[pe.fpu].add(fpu_intensity(load));
@@ -90,12 +100,30 @@ impl UnitSharing {
                 );
             let smt_cost = units.smt_cost * f64::from(issue.threads.saturating_sub(1));
             let fpu_busy = load.demand.fpu + fpu_wait;
-            put(index, UnitShare { wait: fpu_wait + issue_wait, smt_cost, fpu_busy });
+            let wait = fpu_wait + issue_wait + self.waits[index];
+            put(index, UnitShare { wait, smt_cost, fpu_busy });
         }
         for load in loads {
             let pe = &machine.pes[load.pe];
             (self.fpu[pe.fpu], self.issue[pe.core]) = (Asked::default(), Asked::default());
         }
+    }
+
+    /// Adds the waits for a unit of each core.
+    fn wait_for(&mut self, machine: &MachineModel, loads: &[Load], conflict: f64, of: impl Fn(&Load) -> f64) {
+        if loads.iter().all(|load| of(load) == 0.0) {
+            return;
+        }
+        self.unit.resize(machine.pes.len() * 2, Asked::default());
+        for load in loads {
+            self.unit[machine.pes[load.pe].core].add(of(load));
+        }
+        for index in 0..loads.len() {
+            let core = machine.pes[loads[index].pe].core;
+            let on_core = |load: &Load| machine.pes[load.pe].core == core;
+            self.waits[index] += conflict * self.wait(loads, index, self.unit[core], &of, on_core);
+        }
+        self.unit.fill(Asked::default());
     }
 
     /// Returns how long a thread waits for a unit per unit of its time alone.

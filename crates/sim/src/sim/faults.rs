@@ -59,6 +59,7 @@ impl Sim {
                 self.released.extend(lock.holder.map(release));
             }
         }
+        self.leave_queues(index);
         self.leave_chains(index);
         self.end(index);
         let app = &mut self.apps[self.threads[index].app];

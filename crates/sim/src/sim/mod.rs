@@ -33,6 +33,7 @@ use state::groups::Groups;
 use state::news::News;
 use state::paces::{Paces, Used};
 use state::power::PowerState;
+use state::queues::Shelf;
 use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
@@ -45,6 +46,7 @@ mod news;
 mod paces;
 pub mod power;
 mod process;
+mod queues;
 pub mod sched;
 pub(crate) mod state;
 mod steps;
@@ -130,6 +132,8 @@ pub struct Sim {
     /// When to look at processes, once that is subscribed to.
     looks: Option<Looks>,
     gangs: Gangs,
+    /// The queues between applications.
+    pub(crate) queues: Vec<Shelf>,
     /// The online PEs.
     pub(crate) online: CpuSet,
     cpus: Vec<Cpu>,
@@ -200,6 +204,7 @@ impl Sim {
             samples: false,
             looks: None,
             gangs: Gangs::default(),
+            queues: Vec::new(),
             online: machine.model.topology.allowed.clone(),
             cpus,
             rules: os.discipline(),

@@ -18,7 +18,7 @@
 use super::Sim;
 use super::state::paces::Used;
 use crate::judge::Judge;
-use corewise_core::machine_model::contention::{Demand, Load, Pace, Use};
+use corewise_core::machine_model::contention::{Common, Demand, Load, Pace, Use};
 use std::ops::Range;
 
 impl Sim {
@@ -80,7 +80,7 @@ impl Sim {
         for pe in 0..self.cpus.len() {
             let mut pace = Pace::default();
             if let Some(((_, demand), slowdown)) = slowdowns.next_if(|((at, _), _)| *at == pe) {
-                let alone = Load { pe, demand: *demand, remote: 0.0 };
+                let alone = Load { pe, demand: *demand, remote: 0.0, common: Common::default() };
                 self.cpus[pe].share = self.solver.share(&self.machine.model, &[alone])[0];
                 pace = self.cpus[pe].share.pace(0.0);
                 pace.work_per_ns /= slowdown;
@@ -147,14 +147,15 @@ impl Sim {
 
     /// Updates what the threads of some PEs, which others do not disturb, leave each other.
     fn share_among(&mut self, pes: &[usize]) {
-        let Self { paces, cpus, threads, machine, solver, .. } = self;
+        let Self { paces, cpus, threads, apps, machine, solver, .. } = self;
         paces.sharers.clear();
         paces.sharers.extend(pes.iter().filter_map(|&pe| {
             let thread = &threads[cpus[pe].running()?];
             let demand = *thread.activity.demand();
             let node = machine.model.pes[pe].node;
             let remote = if cpus[pe].used.is_remote { 1.0 - thread.memory.homes().share(node) } else { 0.0 };
-            Some(Load { pe, demand, remote })
+            let common = Common { process: thread.app, share: apps[thread.app].plan.memory.shared };
+            Some(Load { pe, demand, remote, common })
         }));
         let shares = solver.share(&machine.model, &paces.sharers);
         paces.sharers.iter().zip(shares).for_each(|(load, share)| cpus[load.pe].share = *share);

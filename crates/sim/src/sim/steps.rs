@@ -119,7 +119,7 @@ impl Sim {
                 memory: ThreadMemory::default(),
                 cpu_ns: 0,
                 times: Times::default(),
-                entity: Entity::new(index, plan.weight),
+                entity: Entity { is_batch: plan.is_batch, ..Entity::new(index, plan.weight) },
                 flips: Flips::default(),
                 runnable_ns: 0,
                 ready_since: self.now,
@@ -213,6 +213,16 @@ impl Sim {
                     }
                 }
                 Op::Unlock(lock) => self.unlock(index, lock),
+                Op::Put(queue) => {
+                    if !self.put(index, queue) {
+                        return self.wait(index);
+                    }
+                }
+                Op::Take(queue) => {
+                    if !self.take_one(index, queue) {
+                        return self.wait(index);
+                    }
+                }
                 op @ (Op::Sleep(_) | Op::SleepAbout(_) | Op::Arrival { .. }) => {
                     if let Some(until) = self.pause_until(index, op) {
                         self.queue.push(until, Event::Wake { thread: index as u32 });

@@ -83,6 +83,7 @@ impl Setup<'_> {
             start: Time(waits.start_ns as u64),
             pin,
             weight: nice_weight(0),
+            is_batch: false,
             group: None,
             background: false,
             variation: 0.0,

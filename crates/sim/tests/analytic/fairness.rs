@@ -122,3 +122,29 @@ fn threads_of_a_group_share_its_quota() {
         check(queue, &cpu, 0.015, 0.035);
     }
 }
+
+#[test]
+fn classes_have_their_weights_and_interrupt_whom_they_may() {
+    // A thread of class idle weighs 3 of 1024.
+    let hog = |name: &str, class: &str| {
+        format!(
+            "{{ name = '{name}', class = '{class}', steps = [{{ each = {{ mcycles = 1e6, demand = 'int' }} }}] }}"
+        )
+    };
+    let apps = format!("{}, {}", hog("idle", "idle"), hog("normal", "normal"));
+    let sim = run(&scenario("core:1 pu:1", &apps, "stop.time = '100s'"), 1);
+    let shares: Vec<f64> = sim.applications().map(|(_, _, ns, _)| ns as f64 / 100e9).collect();
+    check("class idle", &shares[..1], 3.0 / 1027.0 - 0.001, 3.0 / 1027.0 + 0.001);
+    // 100 wake-ups with 0.1 ms of work, between which a hog has its slice or is interrupted.
+    let seconds = |class: &str| {
+        let sleeper = format!(
+            "{{ name = 's', class = '{class}', steps = [{{ repeat = {{ times = 100, steps = [\
+             {{ each = {{ mcycles = 0.1, demand = 'int' }} }}, {{ sleep = '900us' }}] }} }}] }}"
+        );
+        let apps = format!("{sleeper}, {}", hog("h", "normal"));
+        crate::first_done(&scenario("core:1 pu:1", &apps, "stop.time = '10s'"), 1)
+    };
+    check("a normal sleeper", &[seconds("normal")], 0.1, 0.13);
+    // It waits for the next tick at which the hog's slice is over.
+    check("a batch sleeper", &[seconds("batch")], 0.38, 0.42);
+}

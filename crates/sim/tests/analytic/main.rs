@@ -13,6 +13,7 @@ mod groups;
 mod memory;
 mod power;
 mod power_published;
+mod queues;
 mod scheduler;
 mod statistics;
 mod waits;

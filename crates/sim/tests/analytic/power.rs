@@ -221,3 +221,15 @@ fn without_a_description_no_energy_is_known() {
         application = [{ name = 'a', steps = [{ each = { mcycles = 1, demand = 'int' } }] }]";
     assert_eq!(run(&Scenario::parse(text).expect("a scenario"), 1).energy(), None);
 }
+
+#[test]
+fn a_limit_of_power_slows_all_cores_that_share_it() {
+    // 2.5 W at 1 GHz and 1 V, 0.36 + 0.4 V, that is 0.8 W at 0.5 GHz and 0.8 V: two of them within 3 W.
+    let power = "domain = [{ pes = '0-3', limit_w = 3, \
+        points = [{ ghz = 0.5, volt = 0.8 }, { ghz = 1.0, volt = 1.0 }], dynamic_uw_per_mhz_v2 = 2000, \
+        static_w = 0.5 }]";
+    let seconds = |apps: &str| outcome(&scenario("topology = 'pack:1 core:4 pu:1'", power, apps)).0;
+    near("one core", seconds(&hog("a", 2000)), 2.0);
+    // Both run for 4 s at half the clock, then the other one for 1 s at all of it.
+    near("two cores", seconds(&format!("{}, {}", hog("a", 2000), hog("b", 3000))), 5.0);
+}

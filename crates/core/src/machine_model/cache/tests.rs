@@ -7,7 +7,7 @@ fn check(found: f64, expected: f64) {
 fn filled(curves: &[Curve], capacity: f64) -> Vec<f64> {
     let user = |(index, &curve): (usize, &Curve)| {
         let wanted = curve.wanted(capacity);
-        User { cache: 0, index, curve, wanted, held: wanted }
+        User { cache: 0, index, curve, wanted, held: wanted, alone: 1.0, faster: 1.0 }
     };
     let mut users: Vec<User> = curves.iter().enumerate().map(user).collect();
     fill(&mut users, capacity);

@@ -7,7 +7,10 @@ fn machine() -> MachineModel {
 }
 
 fn paces(machine: &MachineModel, demands: &[(usize, Demand)]) -> Vec<f64> {
-    let loads: Vec<Load> = demands.iter().map(|&(pe, demand)| Load { pe, demand, remote: 0.0 }).collect();
+    let loads: Vec<Load> = demands
+        .iter()
+        .map(|&(pe, demand)| Load { pe, demand, remote: 0.0, common: Common::default() })
+        .collect();
     let mut paces = Vec::new();
     Solver::default().solve(machine, &loads, &mut paces);
     paces.iter().map(|pace| pace.work_per_ns).collect()
@@ -67,7 +70,11 @@ fn what_another_node_serves_takes_so_many_times_as_long() {
     let demand = Demand { l3_miss_share: 1.0, ..memory(1.0, 1e4) };
     let per_work = |remote| {
         let mut paces = Vec::new();
-        Solver::default().solve(&machine, &[Load { pe: 0, demand, remote }], &mut paces);
+        Solver::default().solve(
+            &machine,
+            &[Load { pe: 0, demand, remote, common: Common::default() }],
+            &mut paces,
+        );
         1.0 / paces[0].work_per_ns
     };
     let all_local = machine.memory.memory_latency_ns * machine.ghz * 0.01 * (1.0 - machine.memory.overlap);
@@ -101,4 +108,67 @@ fn neighbours_on_an_l2_compete_by_insertion_rate() {
     assert!(apart > beside_quiet && beside_quiet > beside_greedy, "{apart} {beside_quiet} {beside_greedy}");
     let fitting = paces(&machine, &[(0, memory(0.1, 1.0)), (1, memory(0.1, 1.0))])[0];
     assert!(fitting > beside_quiet, "two that fit take nothing from each other");
+}
+
+fn solved(machine: &MachineModel, loads: &[Load]) -> Vec<f64> {
+    let mut paces = Vec::new();
+    Solver::default().solve(machine, loads, &mut paces);
+    paces.iter().map(|pace| 1.0 / pace.work_per_ns).collect()
+}
+
+#[test]
+fn the_divider_and_the_window_of_a_core_are_units() {
+    let shape = "pack:1 l3:1(size=8MB) core:2 pu:2";
+    let mut machine = MachineModel { ghz: 1.0, ..Topology::synthetic(shape).unwrap().into() };
+    machine.units.window_conflict = 0.5;
+    let divides = Demand { ipc: 0.0, divider: 0.5, ..Demand::default() };
+    let fills = Demand { ipc: 0.0, window: 0.8, ..Demand::default() };
+    let load = |pe, demand| Load { pe, demand, remote: 0.0, common: Common::default() };
+    let times = |a, b, to| solved(&machine, &[load(0, a), load(to, b)])[0];
+    check(times(divides, divides, 1), 1.0 + 0.5 * 0.5);
+    check(times(fills, fills, 1), 1.0 + 0.5 * 0.8 * 0.8);
+    check(times(divides, fills, 1), 1.0);
+    check(times(divides, divides, 2), 1.0);
+}
+
+#[test]
+fn what_a_prefetcher_foresees_costs_no_latency() {
+    let mut machine = MachineModel {
+        ghz: 1.0,
+        ..Topology::synthetic("numa:2 pack:1 l3:1(size=1MB) core:1 pu:1").unwrap().into()
+    };
+    machine.memory.bandwidth_gb_per_s = 1e9;
+    let longer = |prefetched| {
+        let demand = Demand { prefetched, ..memory(1.0, 1e4) };
+        let load = Load { pe: 0, demand, remote: 1.0, common: Common::default() };
+        solved(&machine, &[load])[0] - 1.0
+    };
+    // 1 miss in 100 cycles takes longer by (1.5 - 1) 80 ns, of which 30 % are exposed.
+    check(longer(0.0), 0.01 * 40.0 * 0.3);
+    check(longer(0.75), 0.25 * 0.01 * 40.0 * 0.3);
+    assert!(longer(1.0).abs() < 1e-9);
+}
+
+#[test]
+fn shared_data_is_once_in_a_cache_that_both_use_and_twice_in_two() {
+    let shape = "pack:1 l3:2(size=8MB) l2:2(size=256kB) core:1 pu:1";
+    let mut machine = MachineModel { ghz: 1.0, ..Topology::synthetic(shape).unwrap().into() };
+    machine.memory.bandwidth_gb_per_s = 1e9;
+    let demand = Demand { l3_miss_share: 0.0, ..memory(2.0, 6.0) };
+    let slower = |share, process, pe, mib: f64| {
+        let demand = Demand { working_set_mib: mib, ..demand };
+        let load = |pe, process| Load { pe, demand, remote: 0.0, common: Common { process, share } };
+        solved(&machine, &[load(0, 7), load(pe, process)])[0] - 1.0
+    };
+    // 12 MiB do not fit, (2 - 2/3) 6 MiB do.
+    assert!(slower(0.0, 7, 1, 6.0) > 0.01);
+    check(1.0 + slower(2.0 / 3.0, 7, 1, 6.0), 1.0);
+    assert!(slower(0.6, 7, 1, 6.0) > 0.0);
+    // Data of another process is other data; in two caches each thread has its own copy.
+    check(slower(0.9, 8, 1, 6.0), slower(0.0, 7, 1, 6.0));
+    check(1.0 + slower(1.0, 7, 2, 8.0), 1.0);
+    // Of two that share all, each misses as if it were alone with the whole cache.
+    check(1.0 + slower(1.0, 7, 1, 8.0), 1.0);
+    // With half in common 12 MiB take 9, of which there are 8: a ninth of what the L3 served goes to memory.
+    check(slower(0.5, 7, 1, 6.0), 0.02 / 9.0 * (80.0 - 15.0) * 0.3);
 }

@@ -7,6 +7,7 @@ fn domain() -> ClockDomain {
         per: Per::All,
         points: [(1.0, 0.8), (2.0, 1.0), (3.0, 1.2)].map(|(ghz, volt)| Point { ghz, volt }).into(),
         max_ghz: None,
+        limit_w: None,
         turbo_ghz: vec![3.0, 2.5],
         transition_us: 10.0,
         dynamic_uw_per_mhz_v2: 1000.0,
@@ -119,4 +120,13 @@ fn errors_name_the_parameter() {
     let split = |pes: &str| ClockDomain { pes: pes.to_owned(), ..domain() };
     let error = plan("core:2 pu:2", vec![split("0"), split("1-3")]).expect_err("a split core");
     assert!(error.to_string().contains("the PEs 0-1 of one core"), "{error}");
+}
+
+#[test]
+fn a_limit_of_power_lowers_the_clock_with_every_active_core() {
+    // A core takes 1.04, 2.5 and 4.92 W at 1, 2 and 3 GHz.
+    let domain = ClockDomain { limit_w: Some(5.0), turbo_ghz: Vec::new(), ..domain() };
+    for (active, ghz) in [(0, 3.0), (1, 3.0), (2, 2.0), (3, 1.0), (4, 1.0), (8, 1.0)] {
+        near(domain.limit_ghz(active), ghz);
+    }
 }

@@ -15,7 +15,7 @@
 //! is at a tick, where Linux takes a decaying mean; a PE of Linux takes a quota in parts of 5 ms, so that a
 //! group may have up to that much more on each PE in one period, and less in the next; no `cpu.max.burst`.
 
-pub use super::super::state::groups::{GroupSpec, NICE_LEVELS, Quota, nice_weight};
+pub use super::super::state::groups::{Class, GroupSpec, NICE_LEVELS, Quota, nice_weight};
 
 use super::super::Sim;
 use super::super::state::groups::{Groups, changed_weight};

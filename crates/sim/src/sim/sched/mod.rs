@@ -12,7 +12,7 @@
 //! caches. [`Kind::Fair`] treats all PEs as equally fast, like the baselines of the papers;
 //! [`Kind::Capacity`] prefers fast idle PEs, like Linux where it knows of the difference. Masks are always
 //! respected. Sources: the files named in each module; `kernel/time/tick-sched.c` for the tick. Limits: no
-//! other scheduling classes, no moving of threads to their memory; a PE's tick costs nothing.
+//! real-time threads, no moving of threads to their memory; a PE's tick costs nothing.
 
 pub use os::{Kind, Os, QueueKind};
 

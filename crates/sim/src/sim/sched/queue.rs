@@ -32,12 +32,24 @@ pub(crate) struct Entity {
     pub ran_ns: i64,
     /// The virtual time up to which no thread of equal standing interrupts it while it is owed time.
     pub protected: i64,
+    /// Whether it is of the class `SCHED_BATCH`.
+    pub is_batch: bool,
 }
 
 impl Entity {
     /// Creates a thread of its own weight that has not run.
     pub fn new(thread: usize, own: i64) -> Self {
-        Self { thread, own, weight: own, vtime: 0, deadline: 0, lag: 0, ran_ns: 0, protected: 0 }
+        Self {
+            thread,
+            own,
+            weight: own,
+            vtime: 0,
+            deadline: 0,
+            lag: 0,
+            ran_ns: 0,
+            protected: 0,
+            is_batch: false,
+        }
     }
 
     fn is_idle_class(&self) -> bool {
@@ -198,6 +210,7 @@ impl RunQueue {
         self.running.as_ref().is_some_and(|running| match (running.is_idle_class(), entity.is_idle_class()) {
             (true, false) => true,
             (false, true) => false,
+            _ if entity.is_batch => false,
             _ => rules.interrupts(self, running, &entity),
         })
     }

@@ -26,6 +26,26 @@ pub fn nice_weight(nice: i32) -> i64 {
     NICE_WEIGHTS[(nice + 20) as usize] * (NICE_0_WEIGHT / 1024)
 }
 
+/// A scheduling class of Linux.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// `SCHED_OTHER`.
+    #[default]
+    Normal,
+    /// `SCHED_BATCH`: a thread that wakes up interrupts no other one, unless of class idle.
+    Batch,
+    /// `SCHED_IDLE`: a weight of 3, whatever its nice level is; any other class interrupts it.
+    Idle,
+}
+
+impl Class {
+    /// Returns the weight of its threads.
+    pub fn weight(self, nice: i32) -> i64 {
+        if self == Class::Idle { IDLE_WEIGHT } else { nice_weight(nice) }
+    }
+}
+
 /// Returns what becomes of a weight of a nice level: the weight of the level nearest to so many percent of
 /// it, each level a factor of 1.25 (sched(7)).
 pub(crate) fn changed_weight(own: i64, change: Weight) -> i64 {

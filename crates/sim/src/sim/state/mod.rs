@@ -11,3 +11,4 @@ pub(crate) mod paces;
 pub(crate) mod placement;
 pub(crate) mod power;
 pub(crate) mod process;
+pub(crate) mod queues;
