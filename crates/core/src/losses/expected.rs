@@ -92,7 +92,7 @@ impl<'a> Losses<'a> {
             let pe = best[(chance * best.len() as f64) as usize].0 as usize;
             busy[pe] = true;
             in_core[self.machine.pes[pe].core] += 1;
-            loads.push(Load { pe, demand: thread.demand, remote: 0.0 });
+            loads.push(Load::new(pe, thread.demand));
         }
         loads
     }

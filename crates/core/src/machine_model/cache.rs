@@ -176,7 +176,8 @@ struct User {
     curve: Curve,
     wanted: f64,
     held: f64,
-    /// The part of what it holds that it fills alone, and how much faster lines are inserted, by what it shares.
+    /// With what it shares: the part of what it holds that it fills alone, and how much faster lines are
+    /// inserted.
     alone: f64,
     faster: f64,
 }

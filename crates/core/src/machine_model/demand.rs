@@ -205,6 +205,13 @@ pub struct Load {
     pub common: Common,
 }
 
+impl Load {
+    /// A thread whose memory is on its own node, and that shares no data.
+    pub fn new(pe: usize, demand: Demand) -> Self {
+        Self { pe, demand, remote: 0.0, common: Common::default() }
+    }
+}
+
 /// Data that the threads of a process share.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Common {

@@ -30,7 +30,7 @@
 //! but memory (`overlap` 0). We assume that a written line is fetched before and stored afterwards
 //! ([`Kernel::traffic`]).
 
-use super::contention::{Common, Demand, LINE_BYTES, Load};
+use super::contention::{Demand, LINE_BYTES, Load};
 use super::{ASSUMED_CONFIDENCE, Figure, MachineModel, Parameter, Pe, Source};
 use crate::ids::PeId;
 use crate::kernels::Kernel;
@@ -277,7 +277,7 @@ impl<'a> Fit<'a> {
             l2_misses_per_100_cycles: 100.0 * self.lines_per_ns(load)? / model.ghz,
             ..Demand::default()
         };
-        let loads = [a, b].map(|pe| Load { pe, demand, remote: 0.0, common: Common::default() });
+        let loads = [a, b].map(|pe| Load::new(pe, demand));
         let slowdowns = model.slowdowns(&loads);
         Some((slowdowns[0] * slowdowns[1]).sqrt())
     }

@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn load(pe: usize, demand: Demand) -> Load {
-        Load { pe, demand, remote: 0.0 }
+        Load::new(pe, demand)
     }
 
     const FPU: Demand = Demand { fpu: 1.0, ipc: 0.0, ..Demand::DEFAULT };

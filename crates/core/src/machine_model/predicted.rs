@@ -1,7 +1,7 @@
 //! The contention curve of two PEs: as measured, or else as the predictor gives it.
 
 use super::curve::Curve;
-use super::demand::{Common, Demand, Load};
+use super::demand::{Demand, Load};
 use super::figure::{ASSUMED_CONFIDENCE, Source};
 use super::model::MachineModel;
 use crate::ids::PeId;
@@ -36,12 +36,7 @@ impl MachineModel {
 /// predictor does not model.
 fn predicted(model: &MachineModel, resource: Resource, a: PeId, b: PeId) -> Option<Curve> {
     let (a, b) = (a.0 as usize, b.0 as usize);
-    let load = |pe, demand| Load {
-        pe,
-        demand: full_demand(model, resource, pe, demand),
-        remote: 0.0,
-        common: Common::default(),
-    };
+    let load = |pe, demand| Load::new(pe, full_demand(model, resource, pe, demand));
     let slowdown = |demand| model.slowdowns(&[load(a, 1.0), load(b, demand)])[0];
     let parameter = match resource {
         Resource::L1 => return None,

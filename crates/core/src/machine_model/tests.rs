@@ -1,4 +1,4 @@
-use super::contention::{Common, Demand, Load};
+use super::contention::{Demand, Load};
 use super::*;
 use crate::classify::CONFIDENCE_MIN;
 use crate::ids::PeId;
@@ -43,7 +43,7 @@ fn loads() -> impl Strategy<Value = Vec<Load>> {
         let pes = Just((0..PES).collect::<Vec<_>>()).prop_shuffle();
         let demands = proptest::collection::vec(demands(of_units), 1..PES);
         (pes, demands).prop_map(|(pes, demands)| {
-            let load = |(pe, demand)| Load { pe, demand, remote: 0.0, common: Common::default() };
+            let load = |(pe, demand)| Load::new(pe, demand);
             pes.into_iter().zip(demands).map(load).collect()
         })
     })
@@ -93,7 +93,7 @@ proptest! {
 #[test]
 fn equal_threads_suffer_equally() {
     let fp = Demand { fpu: 1.0, ..Demand::default() };
-    let loads = [0, 2].map(|pe| Load { pe, demand: fp, remote: 0.0, common: Common::default() });
+    let loads = [0, 2].map(|pe| Load::new(pe, fp));
     assert_eq!(model().slowdowns(&loads), [2.0, 2.0], "two cores of one module");
 }
 

@@ -73,6 +73,6 @@ impl<'a> Seats<'a> {
         };
         let indices = || pes.iter().map(|pe| pe.0 as usize);
         let pe = indices().find(is_free).or_else(|| indices().next())?;
-        Some(Load { pe, demand, remote: 0.0 })
+        Some(Load::new(pe, demand))
     }
 }

@@ -25,7 +25,7 @@ use corewise_core::calibrate::{Executor, ExecutorError, NasRun, REGION_UNIT, Rep
 use corewise_core::ids::PeId;
 use corewise_core::kernels::{Focus, Kernel, Nas, ProblemClass};
 use corewise_core::machine_model::MachineModel;
-use corewise_core::machine_model::contention::{Common, Demand, LINE_BYTES, Load, Pace, Solver};
+use corewise_core::machine_model::contention::{Demand, LINE_BYTES, Load, Pace, Solver};
 use corewise_core::time::Time;
 use corewise_core::topology::{DomainKind, Topology, TopologyError};
 use kernels::Mix;
@@ -181,7 +181,7 @@ impl ModelMachine {
             let fpu = if shared_fpu { usage.fpu_of_module } else { usage.fpu };
             let demand =
                 Demand { fpu: fpu * task.duty, ipc: usage.issue * width * task.duty, ..Demand::default() };
-            Load { pe, demand, remote: 0.0, common: Common::default() }
+            Load::new(pe, demand)
         };
         let loads: Vec<Load> = tasks.iter().zip(places).map(load).collect();
         let mut paces: Vec<Pace> = Vec::new();
@@ -239,7 +239,7 @@ impl ModelMachine {
     /// Returns the slowest thread's time for its part, plus the exchanges, in nanoseconds.
     fn nas_ns(&mut self, mix: &Mix, places: &[usize]) -> f64 {
         let demand = self.loops.demand(&mix.demand, self.machine.units.issue_width);
-        let load = |&pe: &usize| Load { pe, demand, remote: 0.0, common: Common::default() };
+        let load = |&pe: &usize| Load::new(pe, demand);
         let loads: Vec<Load> = places.iter().map(load).collect();
         let mut paces = Vec::new();
         self.solver.solve(&self.machine, &loads, &mut paces);

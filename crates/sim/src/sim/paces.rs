@@ -80,7 +80,7 @@ impl Sim {
         for pe in 0..self.cpus.len() {
             let mut pace = Pace::default();
             if let Some(((_, demand), slowdown)) = slowdowns.next_if(|((at, _), _)| *at == pe) {
-                let alone = Load { pe, demand: *demand, remote: 0.0, common: Common::default() };
+                let alone = Load::new(pe, *demand);
                 self.cpus[pe].share = self.solver.share(&self.machine.model, &[alone])[0];
                 pace = self.cpus[pe].share.pace(0.0);
                 pace.work_per_ns /= slowdown;

@@ -124,11 +124,12 @@ fn threads_of_a_group_share_its_quota() {
 }
 
 #[test]
-fn classes_have_their_weights_and_interrupt_whom_they_may() {
+fn classes_have_their_weights_and_a_batch_thread_interrupts_no_other() {
     // A thread of class idle weighs 3 of 1024.
     let hog = |name: &str, class: &str| {
         format!(
-            "{{ name = '{name}', class = '{class}', steps = [{{ each = {{ mcycles = 1e6, demand = 'int' }} }}] }}"
+            "{{ name = '{name}', class = '{class}', \
+             steps = [{{ each = {{ mcycles = 1e6, demand = 'int' }} }}] }}"
         )
     };
     let apps = format!("{}, {}", hog("idle", "idle"), hog("normal", "normal"));

@@ -25,7 +25,7 @@ fn a_pipeline_is_as_fast_as_its_slowest_part() {
 }
 
 #[test]
-fn a_full_queue_stops_who_fills_it() {
+fn a_full_queue_stops_the_thread_that_fills_it() {
     // The maker is done when the user has taken all but what the queue holds, and one that waits to be put.
     let maker = app("maker", 10, &format!("{}, {{ put = 'jobs' }}", work(1)));
     let user = app("user", 10, &format!("{{ take = 'jobs' }}, {}", work(10)));

@@ -7,10 +7,7 @@ fn machine() -> MachineModel {
 }
 
 fn paces(machine: &MachineModel, demands: &[(usize, Demand)]) -> Vec<f64> {
-    let loads: Vec<Load> = demands
-        .iter()
-        .map(|&(pe, demand)| Load { pe, demand, remote: 0.0, common: Common::default() })
-        .collect();
+    let loads: Vec<Load> = demands.iter().map(|&(pe, demand)| Load::new(pe, demand)).collect();
     let mut paces = Vec::new();
     Solver::default().solve(machine, &loads, &mut paces);
     paces.iter().map(|pace| pace.work_per_ns).collect()
@@ -123,7 +120,7 @@ fn the_divider_and_the_window_of_a_core_are_units() {
     machine.units.window_conflict = 0.5;
     let divides = Demand { ipc: 0.0, divider: 0.5, ..Demand::default() };
     let fills = Demand { ipc: 0.0, window: 0.8, ..Demand::default() };
-    let load = |pe, demand| Load { pe, demand, remote: 0.0, common: Common::default() };
+    let load = |pe, demand| Load::new(pe, demand);
     let times = |a, b, to| solved(&machine, &[load(0, a), load(to, b)])[0];
     check(times(divides, divides, 1), 1.0 + 0.5 * 0.5);
     check(times(fills, fills, 1), 1.0 + 0.5 * 0.8 * 0.8);
