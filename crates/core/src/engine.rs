@@ -90,12 +90,13 @@ impl Engine {
     /// Creates an engine for one machine and one policy. A topology is sufficient; a calibrated machine model
     /// gives better decisions.
     pub fn new(machine: impl Into<MachineModel>, policy: Box<dyn Policy>, config: EngineConfig) -> Self {
+        let machine = machine.into();
         Self {
-            machine: machine.into(),
             config,
             intake: Intake::default(),
             placing: Placing::new(policy),
-            waiting: Waiting::new(config.waits),
+            waiting: Waiting::new(config.waits, machine.switching),
+            machine,
             guards: Guards::new(&config),
             present: Present::default(),
             own_cost: config.own_cost.map(OwnCost::new),
@@ -160,6 +161,7 @@ impl Engine {
     /// Replaces the machine model by a better one of the same machine.
     pub fn set_machine(&mut self, machine: impl Into<MachineModel>) {
         self.machine = machine.into();
+        self.waiting.set_costs(self.machine.switching);
     }
 
     /// Returns the machine model.

@@ -50,8 +50,9 @@ pub mod teams;
 mod tests;
 
 pub use self::losses::Samples;
-pub use self::process::{QUOTA_IS_SPENT, SPIN_COUNT, State};
+pub use self::process::{QUOTA_IS_SPENT, State};
 use crate::ids::ThreadId;
+use crate::machine_model::Switching;
 use crate::observe::{ProcessReading, Program};
 use crate::plan::{Outcome, OutcomeKind, Placement, SettingKind, WantedSetting};
 use crate::time::Time;
@@ -67,13 +68,15 @@ const KINDS: [SettingKind; 2] = [SettingKind::SpinCount, SettingKind::Turns];
 #[derive(Debug, Default)]
 pub struct Waits {
     may: WaitChanges,
+    /// What stopping threads costs here.
+    pub costs: Switching,
     processes: BTreeMap<ThreadId, Process>,
 }
 
 impl Waits {
-    /// Creates the state of no process.
-    pub fn new(may: WaitChanges) -> Self {
-        Self { may, processes: BTreeMap::new() }
+    /// Creates the state of no process, on a machine where switches cost this.
+    pub fn new(may: WaitChanges, costs: Switching) -> Self {
+        Self { may, costs, processes: BTreeMap::new() }
     }
 
     /// Takes in which programs processes run now. If the waits of the last one are changed, the outcome of
@@ -110,7 +113,8 @@ impl Waits {
 
     fn process(&mut self, reading: &ProcessReading, may: WaitChanges) -> Option<&mut Process> {
         let may = may.and(self.may);
-        may.any().then(|| self.processes.entry(reading.leader).or_insert_with(|| Process::new(reading, may)))
+        let new = || Process::new(reading, may, self.costs);
+        may.any().then(|| self.processes.entry(reading.leader).or_insert_with(new))
     }
 
     /// Takes in the outcome of a change.

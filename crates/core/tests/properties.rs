@@ -4,6 +4,7 @@ use corewise_core::board::{Agreed, Ask, Board, Note};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::guard::waits::{Present, WaitsGuard};
 use corewise_core::ids::ThreadId;
+use corewise_core::machine_model::Switching;
 use corewise_core::observe::{IdleWait, IdleWaits, ProcessReading};
 use corewise_core::plan::{
     Action, Assignment, Change, Outcome, OutcomeKind, Placement, Setting, SettingKind, WantedSetting, Weight,
@@ -91,7 +92,7 @@ impl Watched {
             waits,
             other_gangs: 0,
         };
-        Watched { waits: Waits::new(may), reading }
+        Watched { waits: Waits::new(may, Switching::default()), reading }
     }
 
     fn look(&mut self, (run, wait, idle, blocks, throttled, gangs): Look) {

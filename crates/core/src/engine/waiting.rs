@@ -6,6 +6,7 @@ use super::guards::Guards;
 use super::intake::Intake;
 use super::treatments::InForce;
 use crate::ids::ThreadId;
+use crate::machine_model::Switching;
 use crate::observe::{CounterReading, ProcessReading, Program, ThreadReading};
 use crate::plan::{Outcome, Placement};
 use crate::time::Time;
@@ -19,9 +20,14 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// No process waits yet; so much may be changed.
-    pub fn new(may: WaitChanges) -> Waiting {
-        Waiting { waits: Waits::new(may), gangs: Gangs::default() }
+    /// No process waits yet; so much may be changed, and switches cost this.
+    pub fn new(may: WaitChanges, costs: Switching) -> Waiting {
+        Waiting { waits: Waits::new(may, costs), gangs: Gangs::default() }
+    }
+
+    /// What switches cost was measured better: for processes that begin from now on.
+    pub fn set_costs(&mut self, costs: Switching) {
+        self.waits.costs = costs;
     }
 
     /// Takes in the outcome of an action.

@@ -34,6 +34,7 @@ mod parameter;
 pub mod power;
 mod predicted;
 mod shape;
+mod switching;
 pub mod units;
 
 pub use check::{Absent, Check, Compared, check};
@@ -43,6 +44,7 @@ pub use lost::Lost;
 pub use model::MachineModel;
 pub use parameter::{Memory, Parameter, Units};
 pub use shape::{Distance, Pe};
+pub use switching::Switching;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use super::curve::Curve;
 use super::figure::Figure;
 use super::parameter::{Memory, Parameter, Units};
 use super::shape::{Distance, Pe, Shape};
+use super::switching::Switching;
 use crate::classify::CONFIDENCE_MIN;
 use crate::ids::PeId;
 use crate::profile::{MachineProfile, Resource};
@@ -24,6 +25,8 @@ pub struct MachineModel {
     pub units: Units,
     /// Parameters of caches and memory.
     pub memory: Memory,
+    /// What it costs to stop threads and to run them again.
+    pub switching: Switching,
     /// The source of each parameter.
     pub parameters: Vec<Parameter>,
     /// The PEs, by OS index.
@@ -59,6 +62,7 @@ impl From<Topology> for MachineModel {
             ghz: GHZ,
             units,
             memory,
+            switching: Switching::default(),
             parameters: Vec::new(),
             pes,
             nodes,

@@ -14,10 +14,10 @@
 //! program that works for longer than a time slice between two waits loses less: in a slice it gets one
 //! step further, however long that step.
 //!
-//! **Short waits** ([`Short`]): each block costs [`BLOCK`] of CPU time and leaves its PE idle for up to
-//! [`WAKE_UP`]; so does a thread that waits for a PE while another PE is idle. Spinning for as long as a
-//! block costs is at most twice as expensive as the best choice, whatever comes (Karlin, Li, Manasse, Owicki,
-//! "Empirical studies of competitive spinning for a shared-memory multiprocessor", SOSP'91).
+//! **Short waits** ([`Short`]): each block costs CPU time ([`Switching`]) and leaves its PE idle for as long
+//! as a wake-up takes; so does a thread that waits for a PE while another PE is idle. Spinning for as long
+//! as a block costs is at most twice as expensive as the best choice, whatever comes (Karlin, Li, Manasse,
+//! Owicki, "Empirical studies of competitive spinning for a shared-memory multiprocessor", SOSP'91).
 //!
 //! **In a quota** of a control group PE time is not free while the group is throttled: what its threads spin
 //! is lost to their own team, also where nobody else runs. Of `n` threads all but one may spin, and no more
@@ -32,27 +32,16 @@
 //! about the same, as waiting is mutual.
 
 use crate::ids::ThreadId;
+use crate::machine_model::Switching;
 use crate::observe::{IdleWait, IdleWaits, ProcessTimes, SampleReading};
 use std::collections::HashMap;
-use std::time::Duration;
-
-/// The CPU time of a block and a wake-up. *Measured* with two threads that wake each other, 4 to 6 µs on
-/// processors of the last years.
-pub const BLOCK: Duration = Duration::from_micros(5);
-
-/// The time for which a PE is idle until a thread that sleeps runs there. *Measured*: 20 to 40 µs in virtual
-/// machines, where the PE leaves an idle state first.
-pub const WAKE_UP: Duration = Duration::from_micros(30);
-
-/// The time slice of Linux's fair scheduler (`kernel/sched/fair.c`, `sysctl_sched_base_slice`).
-pub const SLICE: Duration = Duration::from_millis(3);
 
 /// What a way to wait is expected to cost before it was tried: a tenth. *Measured*: turns cost 10 to 15 %
 /// over what gangs lose alone, and short waits up to 10 % in programs that are better off with them.
 pub const UNTRIED: f64 = 0.1;
 
 /// A kernel's part that is this many times as large as blocks cost has other reasons, such as page faults.
-/// *Chosen*: [`BLOCK`] is known to a factor of 1.5, and to wake another thread costs as much again.
+/// *Chosen*: a block is known to a factor of 1.5, and to wake another thread costs as much again.
 const KERNEL_BY_BLOCKS_MAX: f64 = 4.0;
 
 /// Returns the loss by own waits that spin, by the waiting that was seen.
@@ -94,11 +83,11 @@ pub struct Short {
 
 impl Short {
     /// Returns the losses over a time; `None` if blocks or idle time are unknown.
-    pub fn of(times: &ProcessTimes, waits: IdleWaits) -> Option<Short> {
+    pub fn of(times: &ProcessTimes, waits: IdleWaits, costs: &Switching) -> Option<Short> {
         let (timeslices, idle_s) = (times.timeslices?, times.idle_s?);
         let never_block = waits.contains(IdleWait::MayYield) && !waits.contains(IdleWait::Adaptable);
         let blocks = if never_block { 0.0 } else { timeslices };
-        let wake_ups_s = blocks * WAKE_UP.as_secs_f64();
+        let wake_ups_s = blocks * costs.wake_up.as_secs_f64();
         // While a PE leaves an idle state, it is not idle, but the thread still waits.
         let waking_s = times.wait_s.min(wake_ups_s).min(idle_s);
         let available_s = times.run_s + idle_s + waking_s;
@@ -107,10 +96,11 @@ impl Short {
         }
         let left_s = left_of_quota(times);
         let late_s = (idle_s.min(wake_ups_s + times.wait_s) + waking_s).min(left_s.unwrap_or(f64::INFINITY));
-        let short = (blocks * BLOCK.as_secs_f64() + late_s) / (times.run_s + late_s).max(f64::MIN_POSITIVE);
+        let short =
+            (blocks * costs.block.as_secs_f64() + late_s) / (times.run_s + late_s).max(f64::MIN_POSITIVE);
         let wanted_s = f64::from(times.threads) * times.elapsed_s;
         let step_s = times.run_s / blocks.max(1.0);
-        let slice_s = SLICE.as_secs_f64();
+        let slice_s = costs.slice.as_secs_f64();
         // What a quota stops nobody else keeps from its PEs.
         let waiting = (wanted_s - times.throttled_s - available_s) / available_s;
         let own = of_team(waiting, times.threads) * slice_s / (slice_s + step_s);
@@ -130,8 +120,8 @@ fn rest(times: &ProcessTimes, wake_ups_s: f64) -> f64 {
 }
 
 /// Returns the share of a process's CPU time that blocks and wake-ups cost.
-pub fn by_blocks(times: &ProcessTimes) -> f64 {
-    let cost_s = times.timeslices.unwrap_or(0.0) * BLOCK.as_secs_f64();
+pub fn by_blocks(times: &ProcessTimes, costs: &Switching) -> f64 {
+    let cost_s = times.timeslices.unwrap_or(0.0) * costs.block.as_secs_f64();
     if times.run_s > 0.0 { (cost_s / times.run_s).min(1.0) } else { 0.0 }
 }
 
@@ -195,8 +185,8 @@ impl Samples {
 impl SampledLoss {
     /// Returns the loss of a process that blocks as these times show: spinning, and the kernel's part as far
     /// as blocks explain it.
-    pub fn total(&self, times: &ProcessTimes) -> f64 {
-        self.spinning + self.kernel.min(KERNEL_BY_BLOCKS_MAX * by_blocks(times))
+    pub fn total(&self, times: &ProcessTimes, costs: &Switching) -> f64 {
+        self.spinning + self.kernel.min(KERNEL_BY_BLOCKS_MAX * by_blocks(times, costs))
     }
 }
 
@@ -212,7 +202,7 @@ mod tests {
     fn short(threads: u32, run_s: f64, idle_s: f64, blocks: f64) -> Short {
         let times = second(threads, run_s, 0.0);
         let times = ProcessTimes { timeslices: Some(blocks), idle_s: Some(idle_s), ..times };
-        Short::of(&times, IdleWait::Adaptable.into()).unwrap()
+        Short::of(&times, IdleWait::Adaptable.into(), &Switching::default()).unwrap()
     }
 
     fn close(value: f64, expected: f64) -> bool {
@@ -260,7 +250,7 @@ mod tests {
             let stopped_s = throttled_s / 1.5;
             let times = ProcessTimes { throttled_s, stopped_s, permitted_s, ..second(2, run_s, 0.0) };
             let times = ProcessTimes { timeslices, idle_s, ..times };
-            Short::of(&times, IdleWait::Adaptable.into()).unwrap()
+            Short::of(&times, IdleWait::Adaptable.into(), &Switching::default()).unwrap()
         };
         let half_serial = of(1.0, 0.5, Some(1.0), 100.0);
         assert!(
@@ -289,10 +279,14 @@ mod tests {
     #[test]
     fn threads_that_yield_do_not_block() {
         let times = ProcessTimes { timeslices: Some(1e5), idle_s: Some(0.0), ..second(1, 0.5, 0.5) };
-        let of = |waits: IdleWait| Short::of(&times, waits.into()).unwrap().short;
+        let of = |waits: IdleWait| Short::of(&times, waits.into(), &Switching::default()).unwrap().short;
         assert_eq!((of(IdleWait::MayYield), of(IdleWait::Adaptable)), (0.0, 1.0));
         let both = [IdleWait::MayYield, IdleWait::Adaptable].into_iter().collect();
-        assert_eq!(Short::of(&times, both).unwrap().short, 1.0, "those of the other library do");
+        assert_eq!(
+            Short::of(&times, both, &Switching::default()).unwrap().short,
+            1.0,
+            "those of the other library do"
+        );
     }
 
     #[test]
@@ -312,8 +306,8 @@ mod tests {
         assert_eq!(loss, SampledLoss { samples: 100, spinning: 0.3, kernel: 0.1 });
         assert_eq!(now.since(&before, IdleWait::Yield.into()).spinning, 0.1);
         let often = ProcessTimes { run_s: 1.0, timeslices: Some(50_000.0), ..ProcessTimes::default() };
-        assert!(close(loss.total(&often), 0.4));
+        assert!(close(loss.total(&often, &Switching::default()), 0.4));
         let rarely = ProcessTimes { timeslices: Some(100.0), ..often };
-        assert!(close(loss.total(&rarely), 0.3), "page faults are no blocks");
+        assert!(close(loss.total(&rarely, &Switching::default()), 0.3), "page faults are no blocks");
     }
 }

@@ -39,16 +39,13 @@ use super::losses::{self, Samples, Short, UNTRIED};
 use crate::backoff::Backoff;
 use crate::cadence::Cadence;
 use crate::evidence::{Evidence, PAIRS_MAX};
+use crate::machine_model::Switching;
 use crate::observe::{IdleWait, IdleWaits, ProcessReading, ProcessTimes};
 use crate::plan::Setting;
 use crate::time::Time;
 use crate::wait_changes::WaitChanges;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Iterations of its loop that an idle thread spins with short waits: about what a block costs. (An
-/// iteration is one PAUSE, 40 to 140 cycles on the processors of the last years.)
-pub const SPIN_COUNT: u64 = 100;
 
 /// How the reason begins for which waits are short in a quota.
 pub const QUOTA_IS_SPENT: &str = "its quota is spent";
@@ -186,6 +183,8 @@ impl Window {
 pub struct Process {
     /// What may be changed about them.
     may: WaitChanges,
+    /// What stopping its threads costs here.
+    costs: Switching,
     state: State,
     reason: Arc<str>,
     last: ProcessReading,
@@ -212,10 +211,11 @@ pub struct Process {
 
 impl Process {
     /// Creates the state of a process at its first reading.
-    pub fn new(reading: &ProcessReading, may: WaitChanges) -> Process {
+    pub fn new(reading: &ProcessReading, may: WaitChanges, costs: Switching) -> Process {
         let backoff = |[first, most]: [Duration; 2]| Backoff::new(first, most);
         Process {
             may,
+            costs,
             state: State::Own,
             reason: "".into(),
             last: *reading,
@@ -341,7 +341,8 @@ impl Process {
         }
         let window = self.idle.until(&self.last);
         self.idle = Window::from(&self.last);
-        let Some(Short { short, own, own_in_quota }) = Short::of(&window, self.last.waits) else {
+        let Some(Short { short, own, own_in_quota }) = Short::of(&window, self.last.waits, &self.costs)
+        else {
             return false;
         };
         self.is_in_quota = own < UNTRIED && own_in_quota.is_some();
@@ -384,7 +385,7 @@ impl Process {
         let wanted_s = f64::from(times.threads) * times.elapsed_s;
         let rest_s = (wanted_s - times.run_s - times.wait_s).max(0.0);
         let spinning = losses::of_own_waits(times) - rest_s / times.elapsed_s;
-        self.unsampled.take((spinning.max(losses::by_blocks(times)) - UNTRIED) * times.run_s);
+        self.unsampled.take((spinning.max(losses::by_blocks(times, &self.costs)) - UNTRIED) * times.run_s);
     }
 
     fn enter(&mut self, state: State, reason: Arc<str>) {
@@ -435,7 +436,7 @@ impl Process {
         if loss.samples < BATCH {
             return;
         }
-        let total = loss.total(&self.last.since(reading));
+        let total = loss.total(&self.last.since(reading), &self.costs);
         if self.state == State::Own && self.last.waits.is_adaptable() && self.may.spin {
             self.own_seen = loss.spinning;
             return;
@@ -526,7 +527,10 @@ impl Process {
             State::Short => {
                 let offer = self.reason_for_turns().filter(|_| self.may.turns);
                 let offer = offer.map(|reason| (Setting::MayTakeTurns, reason));
-                [(Setting::SpinCount(SPIN_COUNT), self.reason.clone())].into_iter().chain(offer).collect()
+                [(Setting::SpinCount(self.costs.spins_per_block), self.reason.clone())]
+                    .into_iter()
+                    .chain(offer)
+                    .collect()
             }
         }
     }

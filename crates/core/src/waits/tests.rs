@@ -20,7 +20,7 @@ struct Drawn {
 impl Drawn {
     fn new(may: WaitChanges, kind: impl Into<IdleWaits>) -> Drawn {
         let reading = ProcessReading { waits: kind.into(), ..ProcessReading::example(LEADER) };
-        let mut waits = Waits::new(may);
+        let mut waits = Waits::new(may, Switching::default());
         let by_treatment = WaitChanges::ALL;
         waits.take(&reading, by_treatment, reading.at);
         Drawn { waits, may: by_treatment, reading, samples: SampleReading::default() }
@@ -114,7 +114,7 @@ impl Drawn {
         let settings: Vec<Setting> = wanted.settings.values().map(|wanted| wanted.setting).collect();
         match settings[..] {
             [] => 'o',
-            [Setting::SpinCount(SPIN_COUNT)] => 's',
+            [Setting::SpinCount(_)] => 's',
             [Setting::SpinCount(_), Setting::MayTakeTurns] => 'S',
             [Setting::InTurns] => 't',
             ref other => panic!("{other:?}"),
@@ -299,8 +299,11 @@ fn a_spin_count_that_somebody_else_has_set_is_theirs() {
     let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     program.looks("###");
     assert_eq!(program.state(), 's');
-    let outcome =
-        |result| Outcome { thread: LEADER, change: Change::Set(Setting::SpinCount(SPIN_COUNT)), result };
+    let outcome = |result| Outcome {
+        thread: LEADER,
+        change: Change::Set(Setting::SpinCount(Switching::default().spins_per_block)),
+        result,
+    };
     program.waits.take_outcome(&outcome(OutcomeKind::NotOurs));
     program.looks("#########");
     assert_eq!(program.state(), 'o');
@@ -313,7 +316,7 @@ fn a_spin_count_that_somebody_else_has_set_is_theirs() {
 fn what_was_found_about_the_waits_of_a_program_does_not_hold_for_the_next_one_in_its_place() {
     let mut program = Drawn::new(BOTH, IdleWait::Adaptable);
     program.looks("###");
-    let change = Change::Set(Setting::SpinCount(SPIN_COUNT));
+    let change = Change::Set(Setting::SpinCount(Switching::default().spins_per_block));
     program.waits.take_outcome(&Outcome { thread: LEADER, change, result: OutcomeKind::NotOurs });
     program.looks("#########");
     assert_eq!(program.state(), 'o');
