@@ -27,7 +27,7 @@ use std::fmt::Write;
 const COMMAND: &str = "command";
 
 /// The endings of files by option, or by what the help calls an argument without one.
-const ENDINGS: [(&str, &[&str]); 20] = [
+const ENDINGS: [(&str, &[&str]); 21] = [
     ("json", &["json"]),
     ("html", &["html"]),
     ("csv", &["csv"]),
@@ -40,6 +40,7 @@ const ENDINGS: [(&str, &[&str]); 20] = [
     ("ipc-ratios", &["toml"]),
     ("fpu-modules", &["toml"]),
     ("workload", &["toml"]),
+    ("store", &["sqlite"]),
     ("metrics-file", &["prom"]),
     ("REPORT", &["json"]),
     ("PROFILE", &["json"]),

@@ -11,6 +11,15 @@ pub const EXAMPLES: &[(&str, &str)] = &[
         "Whether a setting does, with two copies at once",
     ),
     ("corewise compare './old input' './new input'", "Whether another program is faster"),
+    ("corewise pairs 'gzip -c file' 'sort file' './solver'", "What each gains or loses beside each other"),
+    (
+        "corewise pairs --distant --html pairs.html --workload programs.toml",
+        "Far from each other, with a heat map",
+    ),
+    (
+        "corewise pairs --store pairs.sqlite --csv slowdowns.csv ./a ./b ./c ./d",
+        "Go on after an interruption",
+    ),
     ("corewise demo", "What it gains here"),
     ("corewise demo --copies 2", "For two programs at once"),
     ("corewise demo --budget 2min", "With a narrower interval"),

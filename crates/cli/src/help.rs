@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         &[
             "run",
             "compare",
+            "pairs",
             "demo",
             "characterize",
             "explain",

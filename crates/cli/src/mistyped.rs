@@ -67,6 +67,8 @@ const RIGHT: &[(&str, &str)] = &[
     ("compare", "--runs 1 -- true"),
     ("compare --workload", ""),
     ("compare --resume", ""),
+    ("pairs", "--runs 1 true"),
+    ("pairs --workload", ""),
     ("characterize", "-- true"),
     ("characterize --slow", "--fast 0 -- true"),
     ("explain", "report.json"),

@@ -28,6 +28,7 @@ pub mod losses;
 pub mod machine_model;
 pub mod observe;
 pub mod own_cost;
+pub mod pairs;
 pub mod plan;
 pub mod policy;
 pub mod profile;

@@ -74,7 +74,7 @@ impl CommandExecutor {
 
     fn shell(&mut self, command: &str, of: &str) -> Result<bool, RunError> {
         let command = ["sh", "-c", command].map(str::to_owned).to_vec();
-        let application = Application { name: of.to_owned(), command, start_seconds: 0.0 };
+        let application = Application { name: of.to_owned(), command, start_seconds: 0.0, pes: None };
         let workload = Workload { applications: vec![application], completions: 1, fixed_seconds: None };
         let streams = self.outputs.of_preparation()?;
         let Some(run) = self.processes.run(&workload, &streams, Until::default())? else {

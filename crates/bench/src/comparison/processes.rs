@@ -254,6 +254,10 @@ impl Round<'_> {
             if self.due[index].is_some_and(|due| due <= now) {
                 let [input, output, error] = streams.of(index)?;
                 let launch = Launch::of(&application.command)?.leading_a_group();
+                let launch = match &application.pes {
+                    Some(pes) => launch.pes(pes.clone()),
+                    None => launch,
+                };
                 let running = launch.input(input).output(output).error(error).start()?;
                 self.running.insert(running.pid().as_raw() as u32, (index, now));
                 self.due[index] = None;

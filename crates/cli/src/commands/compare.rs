@@ -261,7 +261,7 @@ impl Compare {
     }
 
     fn copied(&self, command: Vec<String>) -> Result<Workload> {
-        let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0 };
+        let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0, pes: None };
         Ok(Workload { applications: copies(application, self.copies), completions: 1, fixed_seconds: None })
     }
 }

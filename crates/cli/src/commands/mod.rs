@@ -15,6 +15,7 @@ pub mod explain;
 pub mod fuzz;
 pub mod manual;
 pub mod model;
+pub mod pairs;
 pub mod paths;
 pub mod pgo;
 pub mod policies;

@@ -37,6 +37,7 @@ pub use conduct::{Ending, Executor, Made, Progress, Stage, conduct, order};
 pub use effect::{BLOCKS_MIN, Effect, POWER, Verdict, effect, effect_on_mean};
 pub use findings::{ALONE, Findings, Metric, Summary, VariantFindings, detectable, disturbances, findings};
 
+use crate::cpuset::CpuSet;
 use crate::stats::quantile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -134,6 +135,9 @@ pub struct Application {
     pub command: Vec<String>,
     /// When it starts, in seconds from the beginning of the run.
     pub start_seconds: f64,
+    /// The PEs that it is bound to from its start; otherwise those that corewise may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pes: Option<CpuSet>,
 }
 
 /// When a comparison ends.

@@ -52,6 +52,7 @@ fn plan(variants: usize, length: Length) -> Plan {
         name: "a".to_owned(),
         command: vec![format!("command-{index}")],
         start_seconds: 0.0,
+        pes: None,
     };
     let variant = |index| Variant {
         name: format!("v{index}"),

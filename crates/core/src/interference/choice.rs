@@ -17,6 +17,8 @@ pub(super) type Choices = Vec<Choice>;
 pub(super) struct Choice {
     /// The form that errs least on average over all sets of known cells.
     pub form: Form,
+    /// Its mean relative error.
+    pub error: f64,
     /// The set that tells most, with the form for it.
     pub best: (Form, usize),
 }
@@ -24,6 +26,12 @@ pub(super) struct Choice {
 /// Returns the form that predicts best the programs of which two cells are known.
 pub fn choose(table: &Table) -> Form {
     choices(table, &table.cells, Question::Program)[KNOWN_MAX].form
+}
+
+/// Returns the form that predicts best the cells that are left out, and its mean relative error.
+pub fn choose_for_cells(table: &Table) -> (Form, f64) {
+    let choice = choices(table, &table.cells, Question::Cell)[0];
+    (choice.form, choice.error)
 }
 
 /// Returns the forms that err least on these cells, which are left out group by group.
@@ -57,7 +65,7 @@ pub(super) fn choices(table: &Table, cells: &[Cell], question: Question) -> Choi
         let each =
             (0..forms.len()).flat_map(|form| (0..sets.len()).filter(of_size).map(move |set| (form, set)));
         let (best, set) = least(each.collect(), error_of_one);
-        Choice { form: forms[form], best: (forms[best], set) }
+        Choice { form: forms[form], error: error_of_all(&form), best: (forms[best], set) }
     };
     (0..=most_known).map(choice).collect()
 }

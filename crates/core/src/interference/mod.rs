@@ -51,7 +51,7 @@ mod terms;
 mod tests;
 
 pub use check::{Answer, Check, check};
-pub use choice::choose;
+pub use choice::{choose, choose_for_cells};
 pub use fit::{FACTORS_MAX, Model, Pressure, Sensitivity};
 pub use form::{Dose, Factors, Form, Scale};
 pub use question::{Known, Question};

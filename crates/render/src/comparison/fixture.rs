@@ -7,7 +7,7 @@ use corewise_core::comparison::{Application, Length, Plan, Run, Setting, Trial, 
 pub fn comparison() -> Comparison {
     let variant = |name: &str| {
         let command = ["prog", "a b"].map(str::to_owned).to_vec();
-        let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0 };
+        let application = Application { name: "copy".to_owned(), command, start_seconds: 0.0, pes: None };
         let workload = Workload { applications: vec![application], completions: 1, fixed_seconds: None };
         Variant { name: name.to_owned(), workload }
     };

@@ -83,7 +83,8 @@ pub fn parse(text: &str) -> Result<WorkloadFile> {
             bail!("`{name}` has {} copies: write a number from 1 to {COPIES_MAX}", application.copies);
         }
         let command = command(application, &written.environment)?;
-        applications.push((Application { name: name.clone(), command, start_seconds }, application.copies));
+        let one = Application { name: name.clone(), command, start_seconds, pes: None };
+        applications.push((one, application.copies));
     }
     let applications = applications.into_iter().flat_map(|(application, number)| copies(application, number));
     let workload = Workload {
