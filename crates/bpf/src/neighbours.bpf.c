@@ -155,7 +155,7 @@ static __always_inline void leave(struct seat *own, __u32 pe, __u64 now)
 }
 
 SEC("tp_btf/sched_switch")
-int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+int BPF_PROG(change_seats, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	__u32 pe = bpf_get_smp_processor_id();
 	__u32 tgid = next->pid && !(next->flags & KERNELS) ? next->tgid : 0;

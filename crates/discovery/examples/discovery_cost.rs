@@ -6,13 +6,14 @@
 //! scale     time per reading, 10 to 10,000 threads
 //! latency   from a thread's creation to knowing it
 //! idle      own CPU time with 10 sleeping threads
-//! switches  the BPF programs' time per call (root)
+//! switches  the BPF programs' time per call (root), those that see what runs beside what included
 //! files     schedstat kept open or opened each time
 //! ```
 //!
 //! Each runs for BPF, where permitted, and for polling. The programs that are followed are this one again.
 
 use corewise_core::ids::AppId;
+use corewise_core::topology::Topology;
 use corewise_discovery as discovery;
 use corewise_discovery::{Choice, Discovery, Extent, Options, Root};
 use corewise_sys::proc::Proc;
@@ -186,6 +187,10 @@ fn switches() {
             Ok(source) => source,
             Err(error) => return println!("{error}"),
         };
+        let pes = std::thread::available_parallelism().map_or(1, usize::from);
+        let machine = Topology::synthetic(&format!("l3:1 core:{pes} pu:1")).expect("a machine has PEs");
+        let mut source = source;
+        source.see_neighbours(&machine).expect("it is permitted like the rest");
         let mut program = before.unwrap_or_else(|| Program::start("child-switching", SWITCHES));
         program.0.stdin.take().expect("it is piped").write_all(b"go\n").expect("the program waits for this");
         program.0.wait().expect("it is our child");
