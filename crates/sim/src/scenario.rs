@@ -1,19 +1,17 @@
 //! Scenario files: a machine, applications, variants of their scheduling, a stop rule.
 //!
-//! A scenario contains everything that a result depends on, except the seed. Its variants are compared: each
-//! consists of a policy, and the PEs to which some applications are pinned.
+//! It contains everything that a result depends on, except the seed. A variant is a policy with pinned PEs.
 
 use crate::decisions::Decisions;
 use crate::faults::Faults;
 use crate::judge::JudgeSpec;
 use crate::machine::{Machine, MachineError, MachineSpec};
 use crate::program::{Program, ProgramError, Step, Waiting, duration};
-use crate::sim::memory::MemoryUse;
 use crate::sim::sched::Os;
 use crate::sim::sched::groups::{Class, GroupSpec, NICE_LEVELS};
 use crate::sim::state::dispatching::Dispatching;
 use crate::sim::state::queues::{QueueSpec, Shelf};
-use crate::sim::{Sim, Stop};
+use crate::sim::{Sim, Stop, memory::MemoryUse};
 use crate::thread::AppPlan;
 use crate::treatments::TreatmentSpec;
 pub use crate::variant::{Variant, WaitsSpec};
@@ -60,6 +58,9 @@ pub struct Scenario {
     /// Whether policies receive the events they subscribe to, as on a machine with BPF.
     #[serde(default)]
     pub events: bool,
+    /// Whether policies see which processes run beside which, as on a machine with BPF (`--beside`).
+    #[serde(default)]
+    pub beside: bool,
     /// How claims to fast PEs are enforced, as by `corewise run --claims`.
     #[serde(default)]
     pub claims: Claims,
@@ -354,6 +355,7 @@ impl Scenario {
         sim.decisions = if is_decided { self.decisions } else { Decisions::FREE };
         sim.tells_events = self.events;
         sim.samples = variant.waits.changes().any();
+        sim.beside = self.beside.then(Default::default);
         sim.progress_noise = self.guard.map(|guard| guard.noise);
         Ok(sim)
     }

@@ -256,7 +256,7 @@ impl World for SimWorld {
             at,
             applications: applications.collect(),
             processes: self.sim.process_readings(),
-            beside: Vec::new(),
+            beside: self.sim.beside_readings(),
             programs: Vec::new(),
             allowed: self.allowed(),
             taken: CpuSet::new(),

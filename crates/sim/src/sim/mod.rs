@@ -27,6 +27,7 @@ use corewise_core::waits::looks::Looks;
 use sched::domains::Domains;
 use sched::os::Os;
 use sched::queue::{Discipline, RunQueue};
+use state::beside::Beside;
 use state::dispatching::Dispatching;
 use state::gangs::Gangs;
 use state::groups::Groups;
@@ -37,6 +38,7 @@ use state::queues::Shelf;
 use std::collections::{BTreeMap, VecDeque};
 
 mod audit;
+mod beside;
 mod dispatching;
 mod faults;
 mod gangs;
@@ -125,6 +127,8 @@ pub struct Sim {
     pub(crate) tells_events: bool,
     /// The relative error of the reported progress of threads; `None`: progress is not reported.
     pub(crate) progress_noise: Option<f64>,
+    /// Which processes have run beside which; `None`: that is not observed.
+    pub(crate) beside: Option<Beside>,
     pub(crate) news: News,
     /// Whether threads are observed by clock samples, as `corewise run` does while it handles waits, and not
     /// by hardware counters.
@@ -200,6 +204,7 @@ impl Sim {
             dispatching: None,
             tells_events: false,
             progress_noise: None,
+            beside: None,
             news: News::default(),
             samples: false,
             looks: None,

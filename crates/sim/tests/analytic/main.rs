@@ -6,6 +6,7 @@ use corewise_sim::scenario::{Scenario, Variant};
 use corewise_sim::sim::Sim;
 
 mod arithmetic;
+mod beside;
 mod decisions;
 mod distance;
 mod fairness;

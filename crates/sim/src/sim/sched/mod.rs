@@ -240,6 +240,7 @@ impl Sim {
 
     /// Notes that a thread no longer runs on a PE, which takes another one.
     fn vacated(&mut self, thread: usize, pe: usize) {
+        self.part(thread, pe);
         let cpu = &mut self.cpus[pe];
         cpu.last = Some((thread, self.now));
         cpu.busy_ns += self.now.0 - cpu.since.0;

@@ -1,6 +1,7 @@
 //! What the simulation knows: a file for each part of it. The file of the same name outside of this folder
 //! says what happens to it. Nothing here knows of the simulation as a whole.
 
+pub(crate) mod beside;
 pub(crate) mod dispatching;
 pub(crate) mod gangs;
 pub(crate) mod groups;
