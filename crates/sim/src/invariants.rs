@@ -353,7 +353,9 @@ impl Checker {
         let ended = sim.present.iter().map(|&index| &sim.threads[index]).filter(|thread| thread.ended);
         self.undecided.extend(ended.map(|thread| thread.id));
         self.bound = bound(sim);
-        let acted: BTreeSet<ThreadId> = actions.iter().map(|action| action.thread).collect();
+        let moves = |change: &Change| matches!(change, Change::Bind(_) | Change::Move(_) | Change::Free);
+        let moved = actions.iter().filter(|action| moves(&action.change));
+        let acted: BTreeSet<ThreadId> = moved.map(|action| action.thread).collect();
         let changed = |thread: &&ThreadId| self.seen_bound.get(thread) != self.bound.get(thread);
         let others = self.seen_bound.keys().filter(|thread| !acted.contains(thread)).filter(changed);
         self.undecided.extend(others.copied());

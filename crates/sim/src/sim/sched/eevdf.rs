@@ -166,4 +166,20 @@ mod tests {
         assert_eq!(queue.lag(&rules, 0), Some(-500_000));
         assert_eq!(queue.reweigh(&rules, |_| NICE_0_WEIGHT), None);
     }
+
+    #[test]
+    fn a_thread_of_a_group_yields_to_none_of_another_weight() {
+        let rules = Eevdf { slice_ns: 3_000_000, tick_ns: 4_000_000 };
+        let mut queue = RunQueue::default();
+        for (thread, weight) in [(0, NICE_0_WEIGHT), (1, NICE_0_WEIGHT / 64), (2, NICE_0_WEIGHT)] {
+            queue.enter(&rules, Entity::new(thread, weight), 0, Arrival::Woken);
+        }
+        assert_eq!(queue.pick_thread(&rules, 0), Some(0));
+        queue.charge(1_000_000);
+        let group = |thread: usize| (thread < 2).then_some(0);
+        assert_eq!(queue.yield_to_next(&rules, group), None);
+        assert_eq!(queue.yield_to_next(&rules, |_| Some(0)), Some(0));
+        let first = queue.waiting().iter().find(|entity| entity.thread == 0).map(|entity| entity.vtime);
+        assert_eq!(first, Some(0), "it waits in the place of thread 2");
+    }
 }

@@ -308,7 +308,8 @@ impl RunQueue {
 
     /// Lets the running thread yield: returns it if another one is next. It then waits, and the PE is free.
     /// In a group, only another thread of the group comes next, in the place of the one that yields: the
-    /// group keeps its place (`yield_task_fair` changes nothing above the thread's own queue).
+    /// group keeps its place (`yield_task_fair` changes nothing above the thread's own queue). Threads of
+    /// another weight have other requests, and are owed another time: they cannot take that place.
     pub fn yield_to_next(
         &mut self,
         rules: &dyn Discipline,
@@ -318,7 +319,9 @@ impl RunQueue {
             return None;
         }
         if let Some(of) = group(self.running.as_ref()?.thread) {
-            let place = self.waiting.iter().position(|other| group(other.thread) == Some(of))?;
+            let weight = self.running.as_ref()?.weight;
+            let is_like = |other: &Entity| other.weight == weight && group(other.thread) == Some(of);
+            let place = self.waiting.iter().position(is_like)?;
             let (next, running) = (self.waiting.remove(place), self.running?);
             let Entity { vtime, deadline, protected, ran_ns, .. } = running;
             self.running = Some(Entity {
