@@ -236,6 +236,16 @@ pub struct Work {
     pub imbalance: f64,
 }
 
+impl Op {
+    /// Returns its work, if it has some.
+    pub(crate) fn work(&self) -> Option<&Work> {
+        match self {
+            Op::Serial(work) | Op::Share(work) | Op::Each(work) | Op::Parts { work, .. } => Some(work),
+            _ => None,
+        }
+    }
+}
+
 /// A program, ready to run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Program {

@@ -67,18 +67,23 @@ pub enum Event {
     },
 }
 
-/// When an event is due, and its sequence number.
-type Key = (Time, u64);
+/// When an event is due, its sequence number, and the PE to which it belongs, in one number, which is compared
+/// at once.
+type Key = u128;
+
+/// The bits of a key for the PE, and for it and the sequence number.
+const PE_BITS: u32 = 24;
+const ENTRY_BITS: u32 = 64;
 
 /// The key of a PE without an event, after all others.
-const NEVER: (Key, u32) = ((Time(u64::MAX), u64::MAX), 0);
+const NEVER: Key = Key::MAX;
 
 /// The queue.
 #[derive(Debug)]
 pub struct Queue {
     heap: BinaryHeap<Reverse<(Key, Event)>>,
     /// The tournament: children of node i are 2i and 2i + 1, leaves begin in the middle, the root is 1.
-    pes: Vec<(Key, u32)>,
+    pes: Vec<Key>,
     entered: u64,
 }
 
@@ -93,8 +98,7 @@ impl Queue {
         let mut node = self.pes.len() / 2 + pe;
         self.pes[node] = NEVER;
         if let Some(at) = at {
-            self.pes[node] = ((at, self.entered), pe as u32);
-            self.entered += 1;
+            self.pes[node] = self.key(at) | pe as Key;
         }
         while node > 1 {
             node /= 2;
@@ -108,20 +112,25 @@ impl Queue {
 
     /// Adds an event that does not belong to a PE.
     pub fn push(&mut self, at: Time, event: Event) {
-        self.heap.push(Reverse(((at, self.entered), event)));
+        let key = self.key(at);
+        self.heap.push(Reverse((key, event)));
+    }
+
+    fn key(&mut self, at: Time) -> Key {
         self.entered += 1;
+        Key::from(at.0) << ENTRY_BITS | Key::from(self.entered) << PE_BITS
     }
 
     /// Returns when the next event is due.
     pub fn next_at(&self) -> Option<Time> {
-        self.first_key().map(|(at, _)| at)
+        self.first_key().map(|key| Time((key >> ENTRY_BITS) as u64))
     }
 
     /// Removes and returns the next event if it is due by then.
     pub fn pop_until(&mut self, until: Time) -> Option<Event> {
-        let key = self.first_key().filter(|(at, _)| *at <= until)?;
-        let (first_of_pes, pe) = self.pes[1];
-        if key == first_of_pes {
+        let key = self.first_key().filter(|key| (key >> ENTRY_BITS) as u64 <= until.0)?;
+        if key == self.pes[1] {
+            let pe = key as u32 & ((1 << PE_BITS) - 1);
             self.set_pe(pe as usize, None);
             return Some(Event::Pe { pe });
         }
@@ -129,8 +138,8 @@ impl Queue {
     }
 
     fn first_key(&self) -> Option<Key> {
-        let others = self.heap.peek().map_or(NEVER.0, |Reverse((key, _))| *key);
-        Some(others.min(self.pes[1].0)).filter(|key| *key != NEVER.0)
+        let others = self.heap.peek().map_or(NEVER, |Reverse((key, _))| *key);
+        Some(others.min(self.pes[1])).filter(|key| *key != NEVER)
     }
 }
 

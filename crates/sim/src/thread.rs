@@ -3,13 +3,13 @@
 use crate::pmu::{Counters, Progress};
 use crate::program::{Program, Waiting};
 use crate::sim::sched::queue::Entity;
+use crate::sim::state::demands::{DemandId, Demands};
 use crate::sim::state::lines::Lines;
 use crate::sim::state::memory::{MemoryUse, ProcessMemory, ThreadMemory};
 use crate::sim::state::placement::Flips;
 use crate::sim::state::process::{Process, Times, Wait};
 use corewise_core::cpuset::CpuSet;
 use corewise_core::ids::ThreadId;
-use corewise_core::machine_model::contention::Demand;
 use corewise_core::observe::Treatment;
 use corewise_core::time::Time;
 use std::collections::VecDeque;
@@ -150,8 +150,8 @@ pub enum Activity {
     Work {
         /// Cycles left.
         left: f64,
-        /// What they ask for.
-        demand: Demand,
+        /// The number of what they ask for.
+        demand: DemandId,
     },
     /// Busy-waits.
     Spin {
@@ -161,11 +161,11 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Returns its demand.
-    pub fn demand(&self) -> &Demand {
+    /// Returns the number of its demand.
+    pub(crate) fn demand(&self) -> DemandId {
         match self {
-            Activity::Work { demand, .. } => demand,
-            Activity::Spin { .. } => &Demand::SPIN,
+            Activity::Work { demand, .. } => *demand,
+            Activity::Spin { .. } => Demands::SPIN,
         }
     }
 }

@@ -33,10 +33,10 @@
 //! TLBs, associativity and inclusion are not modelled.
 
 use super::channel::LINE_BYTES;
-use super::demand::{Demand, Load, MIB, MissCurve};
+use super::demand::{Common, Demand, Load, MIB, MissCurve};
 use super::model::MachineModel;
 use super::shape::Pe;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// The error of the sum of all shares, as a share of the cache.
 const TOLERANCE: f64 = 1e-7;
@@ -46,6 +46,9 @@ const STEPS_MAX: usize = 60;
 
 /// States that are kept.
 const STATES_MAX: usize = 4096;
+
+/// Marks a part of a state's description that is about shared data: no PE has such a number.
+const SHARES_DATA: u64 = 1 << 63;
 
 /// Different demands in them.
 const DEMANDS_MAX: usize = 64;
@@ -182,57 +185,101 @@ struct User {
     faster: f64,
 }
 
-/// The PEs of all that use caches, with the numbers of their demands, and the first of those with which each
-/// shares data.
-type State = Vec<(usize, usize, usize)>;
+/// What a thread misses, alone and beside the others.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CacheShare {
+    pub(super) alone: Misses,
+    pub(super) beside: Misses,
+}
+
+/// A thread that uses caches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CacheUser {
+    /// The index of its PE.
+    pub pe: u32,
+    /// The number of its demand.
+    pub demand: u32,
+    /// What it shares with other threads of its process.
+    pub common: Common,
+}
 
 /// Computes the shares of caches; keeps its memory.
 #[derive(Debug, Default)]
 pub(super) struct CacheSharing {
     users: Vec<User>,
     l2: Vec<(f64, f64)>,
-    /// The demands that were seen, and the misses, alone and beside the others, in each state.
-    demands: Vec<(Demand, f64)>,
-    solved: HashMap<State, Vec<(Misses, Misses)>>,
-    key: State,
+    /// What comes of each state.
+    solved: FxHashMap<Vec<u64>, Vec<CacheShare>>,
+    key: Vec<u64>,
+    loads: Vec<Load>,
+    /// The demands that were seen, where they have no numbers.
+    demands: Vec<Demand>,
 }
 
 impl CacheSharing {
-    /// Calls `put` with what each load that uses caches misses alone, and beside the others. The machine's
-    /// caches are the same each time.
-    pub fn share(
-        &mut self,
-        machine: &MachineModel,
-        loads: &[Load],
-        mut put: impl FnMut(usize, Misses, Misses),
-    ) {
-        let mut key = std::mem::take(&mut self.key);
-        key.clear();
+    /// Calls `put` with what each load that uses caches has of them. The machine's caches are the same each
+    /// time.
+    pub fn share(&mut self, machine: &MachineModel, loads: &[Load], mut put: impl FnMut(usize, CacheShare)) {
         let users = || loads.iter().enumerate().filter(|(_, load)| load.demand.uses_memory());
-        if self.demands.len() + users().count() > DEMANDS_MAX || self.solved.len() == STATES_MAX {
-            self.demands.clear();
+        let mut demands = std::mem::take(&mut self.demands);
+        if demands.len() + users().count() > DEMANDS_MAX {
+            demands.clear();
             self.solved.clear();
         }
-        key.extend(users().map(|(index, load)| (load.pe, self.number(load), first_of(loads, index))));
-        if !self.solved.contains_key(&key) {
-            let mut all = vec![<(Misses, Misses)>::default(); loads.len()];
-            self.solve(machine, loads, |index, alone, beside| all[index] = (alone, beside));
-            self.solved.insert(key.clone(), users().map(|(index, _)| all[index]).collect());
-        }
-        for ((index, _), (alone, beside)) in users().zip(&self.solved[&key]) {
-            put(index, *alone, *beside);
-        }
-        self.key = key;
+        let numbered: Vec<CacheUser> = users()
+            .map(|(_, load)| CacheUser {
+                pe: load.pe as u32,
+                demand: number(&mut demands, &load.demand),
+                common: load.common,
+            })
+            .collect();
+        let shares = self.share_known(machine, &numbered, &demands);
+        users().zip(shares).for_each(|((index, _), share)| put(index, *share));
+        self.demands = demands;
     }
 
-    /// Returns the number of a demand with the share of common data.
-    fn number(&mut self, load: &Load) -> usize {
-        let demand = (load.demand, load.common.share);
-        let known = self.demands.iter().position(|seen| *seen == demand);
-        known.unwrap_or_else(|| {
-            self.demands.push(demand);
-            self.demands.len() - 1
-        })
+    /// Returns what each of these users has of the caches that they share. A number means the same demand
+    /// each time.
+    pub fn share_known(
+        &mut self,
+        machine: &MachineModel,
+        users: &[CacheUser],
+        demands: &[Demand],
+    ) -> &[CacheShare] {
+        self.describe(users);
+        if !self.solved.contains_key(&self.key) {
+            if self.solved.len() == STATES_MAX {
+                self.solved.clear();
+            }
+            let mut loads = std::mem::take(&mut self.loads);
+            loads.clear();
+            loads.extend(users.iter().map(|&CacheUser { pe, demand, common }| Load {
+                pe: pe as usize,
+                demand: demands[demand as usize],
+                remote: 0.0,
+                common,
+            }));
+            let mut all = vec![CacheShare::default(); users.len()];
+            self.solve(machine, &loads, |index, alone, beside| all[index] = CacheShare { alone, beside });
+            self.solved.insert(self.key.clone(), all);
+            self.loads = loads;
+        }
+        &self.solved[&self.key]
+    }
+
+    /// Writes down the state: the PEs and demands of all users, and with whom each shares how much data.
+    fn describe(&mut self, users: &[CacheUser]) {
+        self.key.clear();
+        for (index, user) in users.iter().enumerate() {
+            self.key.push(u64::from(user.pe) << 32 | u64::from(user.demand));
+            if user.common.share > 0.0 {
+                let is_mate = |other: &CacheUser| {
+                    other.common.share > 0.0 && other.common.process == user.common.process
+                };
+                let first = users.iter().position(is_mate).unwrap_or(index);
+                self.key.extend([SHARES_DATA | first as u64, user.common.share.to_bits()]);
+            }
+        }
     }
 
     /// Calls `put` with what each load misses alone, and beside the others.
@@ -324,6 +371,16 @@ fn divide_common(users: &mut [User], loads: &[Load]) {
         users[place].alone = 1.0 - share + share / sharers;
         users[place].faster = 1.0 - share + share * sharers;
     }
+}
+
+/// Returns the number of a demand.
+fn number(demands: &mut Vec<Demand>, demand: &Demand) -> u32 {
+    let known = demands.iter().position(|seen| seen == demand);
+    let number = known.unwrap_or_else(|| {
+        demands.push(*demand);
+        demands.len() - 1
+    });
+    number as u32
 }
 
 /// Finds the shares of users that want more than there is.

@@ -88,114 +88,198 @@ pub struct Use {
     pub loss: f64,
 }
 
+impl Use {
+    /// Returns the work cycles per nanosecond of a thread whose lines wait for so long.
+    pub fn pace(&self, wait_ns: f64) -> f64 {
+        1.0 / (self.ns + self.loss * wait_ns)
+    }
+}
+
 /// A term of a node's equation.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Term {
     a: f64,
     b: f64,
     c: f64,
 }
 
-/// A node's channel: the terms that it was solved for, and its wait in S.
+/// A node's channel: its users with their terms, in the order of users, and its wait in S.
 #[derive(Debug, Default)]
 struct Channel {
+    users: Vec<usize>,
     terms: Vec<Term>,
-    next: Vec<Term>,
+    /// Whether a term has changed since it was solved.
+    is_stale: bool,
     x: f64,
 }
 
-/// The channels of all nodes. Solutions are kept, and recomputed where something has changed.
+/// What a user asks for, and of which nodes: one, or the shares of several.
+#[derive(Debug, Clone, Default)]
+struct User {
+    asks: Use,
+    one: Option<usize>,
+    shares: Vec<f64>,
+}
+
+/// The channels of all nodes. Each keeps its users and its solution, and is solved anew only if what it is
+/// asked for has changed.
 #[derive(Debug, Default)]
 pub struct Channels {
+    service_ns: f64,
     nodes: Vec<Channel>,
     waits_ns: Vec<f64>,
+    users: Vec<User>,
+    /// Users of several nodes, which connect them.
+    spread: Vec<usize>,
+    changed: Vec<usize>,
 }
 
 impl Channels {
-    /// Creates the channels of a machine.
+    /// Creates the channels of a machine, without anything that is asked for. There is a user for each PE.
     pub fn new(machine: &MachineModel) -> Self {
         let count = machine.nodes.len();
-        Self { nodes: (0..count).map(|_| Channel::default()).collect(), waits_ns: vec![0.0; count] }
-    }
-
-    /// Returns the wait of a line at each node, in nanoseconds.
-    pub fn waits_ns(&self) -> &[f64] {
-        &self.waits_ns
+        Self {
+            service_ns: service_ns(machine),
+            nodes: (0..count).map(|_| Channel::default()).collect(),
+            waits_ns: vec![0.0; count],
+            users: vec![User::default(); machine.pes.len()],
+            ..Self::default()
+        }
     }
 
     /// Returns the mean wait of a thread's lines, in nanoseconds.
     pub fn wait_ns(&self, homes: Homes<'_>) -> f64 {
         match homes {
             Homes::One(node) => self.waits_ns[node],
-            Homes::Spread(shares) => {
-                shares.iter().zip(&self.waits_ns).map(|(share, wait)| share * wait).sum()
-            }
+            Homes::Spread(shares) => mean_wait(&self.waits_ns, shares),
         }
     }
 
-    /// Solves the equations of some nodes anew; `users` are all threads with traffic there. Returns whether
-    /// a wait changed.
-    pub fn solve<'a, I>(&mut self, machine: &MachineModel, nodes: std::ops::Range<usize>, users: I) -> bool
-    where
-        I: Iterator<Item = (Use, Homes<'a>)> + Clone,
-    {
-        let mut has_changed = false;
-        for _ in 0..ROUNDS_MAX {
-            let is_connected = self.collect(machine, nodes.clone(), users.clone());
-            let mut still_changes = false;
-            for node in nodes.clone() {
-                let channel = &mut self.nodes[node];
-                let before = channel.x;
-                has_changed |= channel.update();
-                still_changes |= (channel.x - before).abs() > SAME * (1.0 + before);
-                self.waits_ns[node] = service_ns(machine) * channel.x;
+    /// Returns the mean wait of a user's lines, in nanoseconds.
+    pub fn wait_of(&self, user: usize) -> f64 {
+        let User { one, shares, .. } = &self.users[user];
+        one.map_or_else(|| mean_wait(&self.waits_ns, shares), |node| self.waits_ns[node])
+    }
+
+    /// Returns the nodes whose wait the last solution changed, in order.
+    pub fn changed(&self) -> &[usize] {
+        &self.changed
+    }
+
+    /// Returns the users of a node's channel, in order.
+    pub fn users(&self, node: usize) -> &[usize] {
+        &self.nodes[node].users
+    }
+
+    /// Says what a user asks of which nodes from now on.
+    pub fn ask(&mut self, user: usize, asks: Use, homes: Homes<'_>) {
+        if self.users.len() <= user {
+            self.users.resize(user + 1, User::default());
+        }
+        let before = &mut self.users[user];
+        let uses_any = asks.lines > 0.0;
+        let (one, shares) = match homes {
+            Homes::One(node) => (Some(node).filter(|_| uses_any), &[][..]),
+            Homes::Spread(shares) => (None, if uses_any { shares } else { &[] }),
+        };
+        if before.asks == asks && before.one == one && before.shares == shares {
+            return;
+        }
+        if before.one != one {
+            before.one.into_iter().for_each(|node| self.nodes[node].remove(user));
+        }
+        if before.shares != shares {
+            let spread = self.spread.binary_search(&user);
+            match (spread, shares.is_empty()) {
+                (Ok(place), true) => drop(self.spread.remove(place)),
+                (Err(place), false) => self.spread.insert(place, user),
+                _ => {}
             }
-            if !(is_connected && still_changes) {
+            let served = before.shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
+            served.for_each(|(node, _)| self.nodes[node].remove(user));
+            before.shares.clear();
+            before.shares.extend_from_slice(shares);
+        }
+        (before.asks, before.one) = (asks, one);
+        if let Some(node) = one {
+            self.nodes[node].put(user, term(asks, self.service_ns, 1.0, 0.0));
+        }
+    }
+
+    /// Solves the equations that have changed.
+    pub fn solve(&mut self) {
+        self.changed.clear();
+        for _ in 0..ROUNDS_MAX {
+            self.connect();
+            let mut still_changes = false;
+            for (node, channel) in self.nodes.iter_mut().enumerate().filter(|(_, channel)| channel.is_stale) {
+                let before = channel.x;
+                if channel.solve()
+                    && let Err(place) = self.changed.binary_search(&node)
+                {
+                    self.changed.insert(place, node);
+                }
+                still_changes |= (channel.x - before).abs() > SAME * (1.0 + before);
+                self.waits_ns[node] = self.service_ns * channel.x;
+            }
+            if !still_changes || self.spread.is_empty() {
                 break;
             }
         }
-        has_changed
     }
 
-    /// Writes down the equations; returns whether a thread connects several.
-    fn collect<'a>(
-        &mut self,
-        machine: &MachineModel,
-        nodes: std::ops::Range<usize>,
-        users: impl Iterator<Item = (Use, Homes<'a>)>,
-    ) -> bool {
-        let service = service_ns(machine);
-        self.nodes[nodes.clone()].iter_mut().for_each(|channel| channel.next.clear());
-        let mut is_connected = false;
-        for (user, homes) in users.filter(|(user, _)| user.lines > 0.0) {
-            let term = |share: f64, elsewhere: f64| Term {
-                a: user.lines * share * service,
-                b: user.ns + user.loss * elsewhere,
-                c: user.loss * share * service,
-            };
-            match homes {
-                Homes::One(node) => self.nodes[node].next.push(term(1.0, 0.0)),
-                Homes::Spread(shares) => {
-                    is_connected = true;
-                    let all = self.wait_ns(homes);
-                    for node in nodes.clone().filter(|&node| shares[node] > 0.0) {
-                        let here = shares[node] * self.waits_ns[node];
-                        self.nodes[node].next.push(term(shares[node], all - here));
-                    }
-                }
+    /// Updates the terms of users of several nodes: what they lose at each leaves less for the others.
+    fn connect(&mut self) {
+        let Self { service_ns, nodes, waits_ns, users, spread, .. } = self;
+        for &number in spread.iter() {
+            let User { asks, shares, .. } = &users[number];
+            let all = mean_wait(waits_ns, shares);
+            for (node, &share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+                let elsewhere = all - share * waits_ns[node];
+                nodes[node].put(number, term(*asks, *service_ns, share, elsewhere));
             }
         }
-        is_connected
+    }
+}
+
+fn mean_wait(waits_ns: &[f64], shares: &[f64]) -> f64 {
+    shares.iter().zip(waits_ns).map(|(share, wait)| share * wait).sum()
+}
+
+/// Returns the term of a user at a node that serves a share of its lines, if it waits so long elsewhere.
+fn term(asks: Use, service_ns: f64, share: f64, elsewhere_ns: f64) -> Term {
+    Term {
+        a: asks.lines * share * service_ns,
+        b: asks.ns + asks.loss * elsewhere_ns,
+        c: asks.loss * share * service_ns,
     }
 }
 
 impl Channel {
-    /// Solves the equation if it has changed, and returns whether it had.
-    fn update(&mut self) -> bool {
-        if self.next == self.terms {
-            return false;
+    /// Adds a user, or gives it another term.
+    fn put(&mut self, user: usize, term: Term) {
+        match self.users.binary_search(&user) {
+            Ok(place) if self.terms[place] == term => return,
+            Ok(place) => self.terms[place] = term,
+            Err(place) => {
+                self.users.insert(place, user);
+                self.terms.insert(place, term);
+            }
         }
-        std::mem::swap(&mut self.terms, &mut self.next);
+        self.is_stale = true;
+    }
+
+    fn remove(&mut self, user: usize) {
+        if let Ok(place) = self.users.binary_search(&user) {
+            self.users.remove(place);
+            self.terms.remove(place);
+            self.is_stale = true;
+        }
+    }
+
+    /// Solves the equation, and returns whether the wait is another one.
+    fn solve(&mut self) -> bool {
+        self.is_stale = false;
         let before = self.x;
         // The last solution is a good start: from above, one step leads below the solution.
         for _ in 0..STEPS_MAX {
@@ -226,11 +310,12 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::Topology;
 
     fn solved(terms: &[(f64, f64, f64)], from: f64) -> f64 {
-        let next = terms.iter().map(|&(a, b, c)| Term { a, b, c }).collect();
-        let mut channel = Channel { next, x: from, ..Channel::default() };
-        channel.update();
+        let terms = terms.iter().map(|&(a, b, c)| Term { a, b, c }).collect();
+        let mut channel = Channel { terms, x: from, ..Channel::default() };
+        channel.solve();
         channel.x
     }
 
@@ -243,6 +328,43 @@ mod tests {
             assert!((asked / served - 1.0).abs() < 1e-9, "from {from}: {asked} and {served}");
         }
         assert_eq!(solved(&[], 0.0), 0.0);
+    }
+
+    #[test]
+    fn what_is_asked_one_after_the_other_is_solved_as_if_it_were_asked_at_once() {
+        let machine = MachineModel::from(Topology::synthetic("numa:3 core:4 pu:1").unwrap());
+        let spread = [[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]];
+        // Users that come, ask for something else or elsewhere, and go.
+        let asks = |step: usize| {
+            let user = step * 7 % 12;
+            let lines = [0.0, 0.01, 0.03, 0.06][step * 5 % 4];
+            let homes = match step % 5 {
+                0 => Homes::Spread(&spread[0]),
+                1 => Homes::Spread(&spread[1]),
+                other => Homes::One(other - 2),
+            };
+            (user, Use { lines, ns: 0.5 + 0.01 * step as f64, loss: 0.4 * lines }, homes)
+        };
+        let mut channels = Channels::new(&machine);
+        for step in 0..100 {
+            let (user, asked, homes) = asks(step);
+            channels.ask(user, asked, homes);
+            channels.solve();
+            let mut at_once = Channels::new(&machine);
+            for user in 0..12 {
+                let last = (0..=step).rev().map(asks).find(|(other, ..)| *other == user);
+                last.into_iter().for_each(|(user, asked, homes)| at_once.ask(user, asked, homes));
+            }
+            at_once.solve();
+            for (one, other) in channels.waits_ns.iter().zip(&at_once.waits_ns) {
+                assert!((one - other).abs() <= 1e-4 * (1.0 + other), "step {step}: {one} and {other}");
+            }
+            assert_eq!(
+                channels.nodes.iter().map(|node| &node.users).collect::<Vec<_>>(),
+                at_once.nodes.iter().map(|node| &node.users).collect::<Vec<_>>()
+            );
+        }
+        assert!(channels.waits_ns.iter().all(|wait| *wait > 0.0));
     }
 
     #[test]

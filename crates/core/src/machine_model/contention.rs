@@ -32,6 +32,7 @@ use super::channel;
 use super::model::MachineModel;
 use super::units::{UnitShare, UnitSharing};
 
+pub use super::cache::{CacheShare, CacheUser};
 pub use super::channel::{Channels, Homes, LINE_BYTES, Use};
 pub use super::demand::{Common, Demand, Load};
 
@@ -62,7 +63,7 @@ pub struct Solver {
 }
 
 /// The share of units and caches that its neighbours leave to a load: everything but the wait at channels.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Share {
     /// The time of a work cycle in nanoseconds without waits at channels, and the part of it in which it
     /// waits for the L3 or for memory.
@@ -95,8 +96,10 @@ impl Solver {
             None => Homes::One(machine.pes[loads[index].pe].node),
         };
         let mut channels = Channels::new(machine);
-        let users = shares.iter().enumerate().map(|(index, share)| (share.memory_use(), homes(index)));
-        channels.solve(machine, 0..machine.nodes.len(), users);
+        for (index, share) in shares.iter().enumerate() {
+            channels.ask(index, share.memory_use(), homes(index));
+        }
+        channels.solve();
         shares.iter().enumerate().for_each(|(index, share)| put(share, channels.wait_ns(homes(index))));
     }
 
@@ -104,9 +107,40 @@ impl Solver {
     /// machine or of one of its [clusters](MachineModel::clusters), as clusters share only memory.
     pub fn share(&mut self, machine: &MachineModel, loads: &[Load]) -> &[Share] {
         let Self { units, caches, shares } = self;
+        units.fill(machine, loads, shares);
+        if loads.iter().any(|load| load.demand.uses_memory()) {
+            caches.share(machine, loads, |index, misses| {
+                let Load { pe, remote, ref demand, .. } = loads[index];
+                shares[index] = shares[index].with_misses(machine, (pe, remote), demand, misses);
+            });
+        }
+        shares
+    }
+
+    /// Returns the same of units alone, in order. `loads` are those on the units that they use.
+    pub fn share_units(&mut self, machine: &MachineModel, loads: &[Load]) -> &[Share] {
+        self.units.fill(machine, loads, &mut self.shares);
+        &self.shares
+    }
+
+    /// Returns what users have of the caches that they share, in order. A number means the same demand each
+    /// time, so that a solver which is asked for this is not asked for [`Self::share`].
+    pub fn share_caches(
+        &mut self,
+        machine: &MachineModel,
+        users: &[CacheUser],
+        demands: &[Demand],
+    ) -> &[CacheShare] {
+        self.caches.share_known(machine, users, demands)
+    }
+}
+
+impl UnitSharing {
+    /// Sets the shares of units of all loads.
+    fn fill(&mut self, machine: &MachineModel, loads: &[Load], shares: &mut Vec<Share>) {
         shares.clear();
         shares.resize(loads.len(), Share::default());
-        units.shares(machine, loads, |index, unit: UnitShare| {
+        self.shares(machine, loads, |index, unit: UnitShare| {
             shares[index] = Share {
                 ns: (1.0 + unit.smt_cost + unit.wait) / (machine.ghz * machine.pes[loads[index].pe].speed),
                 slowed: 1.0 + unit.smt_cost,
@@ -114,12 +148,6 @@ impl Solver {
                 ..Share::default()
             };
         });
-        if loads.iter().any(|load| load.demand.uses_memory()) {
-            caches.share(machine, loads, |index, alone, beside| {
-                shares[index].add_misses(machine, &loads[index], alone, beside);
-            });
-        }
-        shares
     }
 }
 
@@ -149,30 +177,34 @@ fn spread(machine: &MachineModel, load: &Load) -> Option<Vec<f64>> {
 }
 
 impl Share {
-    /// Adds the time that the load waits for caches and memory.
-    fn add_misses(&mut self, machine: &MachineModel, load: &Load, alone: Misses, beside: Misses) {
-        let memory = &machine.memory;
-        let unforeseen = 1.0 - load.demand.prefetched;
+    /// Returns the share of units with the time that a thread of this demand waits for caches and memory.
+    /// `remote` is the share of its misses that other nodes serve.
+    pub fn with_misses(
+        self,
+        machine: &MachineModel,
+        (pe, remote): (usize, f64),
+        demand: &Demand,
+        misses: CacheShare,
+    ) -> Self {
+        let (memory, ghz, CacheShare { alone, beside }) = (&machine.memory, machine.ghz, misses);
+        let unforeseen = 1.0 - demand.prefetched;
         let waiting_ns = |misses: &Misses, memory_ns: f64| {
             (misses.l2 - misses.memory) * unforeseen * memory.l3_latency_ns + misses.memory * memory_ns
         };
-        let queueing_ns = channel::wait_alone_ns(machine, alone.memory * LINE_BYTES * machine.ghz);
-        let ghz = machine.ghz;
+        let queueing_ns = channel::wait_alone_ns(machine, alone.memory * LINE_BYTES * ghz);
         let all_alone = ghz * waiting_ns(&alone, unforeseen * memory.memory_latency_ns + queueing_ns);
         let exposed = (1.0 - memory.overlap).min(STALL_MAX / all_alone);
-        let distance = 1.0 + (memory.remote_factor - 1.0) * load.remote;
-        self.ns -= exposed * all_alone * self.slowed / (ghz * machine.pes[load.pe].speed);
-        self.stall_ns = exposed * waiting_ns(&beside, unforeseen * memory.memory_latency_ns * distance);
-        self.ns += self.stall_ns;
-        self.lines = beside.memory;
-        self.exposed = exposed;
-        self.l2_misses = beside.l2;
+        let distance = 1.0 + (memory.remote_factor - 1.0) * remote;
+        let stall_ns = exposed * waiting_ns(&beside, unforeseen * memory.memory_latency_ns * distance);
+        let hidden_ns = exposed * all_alone * self.slowed / (ghz * machine.pes[pe].speed);
+        let ns = self.ns - hidden_ns + stall_ns;
+        Self { ns, stall_ns, lines: beside.memory, exposed, l2_misses: beside.l2, ..self }
     }
 
     /// Returns the pace of a thread whose lines wait for so long at the channels.
     pub fn pace(&self, wait_ns: f64) -> Pace {
         let queueing_ns = self.lines * self.exposed * wait_ns;
-        let work_per_ns = 1.0 / (self.ns + queueing_ns);
+        let work_per_ns = self.memory_use().pace(wait_ns);
         Pace {
             work_per_ns,
             fpu_busy_per_work: self.fpu_busy,

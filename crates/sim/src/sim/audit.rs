@@ -159,9 +159,10 @@ impl Sim {
     fn audit_memory(&self) -> Finding {
         let model = &self.machine.model;
         let mut moved = vec![0.0; model.nodes.len()];
-        for cpu in self.cpus.iter().filter(|cpu| cpu.pace.memory_bytes_per_work > 0.0) {
+        let users = self.cpus.iter().zip(&self.lanes);
+        for (cpu, lane) in users.filter(|(cpu, _)| cpu.pace.memory_bytes_per_work > 0.0) {
             let Some(thread) = cpu.running() else { continue };
-            let bytes = cpu.pace.work_per_ns * cpu.pace.memory_bytes_per_work;
+            let bytes = lane.pace * cpu.pace.memory_bytes_per_work;
             let homes = self.threads[thread].memory.homes();
             moved.iter_mut().enumerate().for_each(|(node, moved)| *moved += bytes * homes.share(node));
         }
@@ -179,7 +180,7 @@ impl Sim {
         let mut used = BTreeMap::<usize, (f64, f64)>::new();
         for (pe, cpu) in self.cpus.iter().enumerate().filter(|_| self.judge.is_none()) {
             let Some(thread) = cpu.running() else { continue };
-            let demand = self.threads[thread].activity.demand();
+            let demand = &self.demands[self.threads[thread].activity.demand()];
             if !demand.uses_memory() {
                 let intensity = demand.fpu_intensity.unwrap_or(demand.fpu);
                 let cycles = cpu.pace.work_per_ns / (model.ghz * model.pes[pe].speed);

@@ -76,7 +76,7 @@ impl Sim {
             if is_home || spec.policy == Policy::Interleave {
                 continue;
             }
-            let bytes = thread.activity.demand().working_set();
+            let bytes = self.demands[thread.activity.demand()].working_set();
             let most = rules.scan_mib * f64::from(1 << 20) / bytes.max(PAGE_BYTES);
             let is_together = spec.shared > 0.0 && self.is_together(index, node);
             self.settle(pe);

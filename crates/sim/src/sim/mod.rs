@@ -28,11 +28,13 @@ use sched::domains::Domains;
 use sched::os::Os;
 use sched::queue::{Discipline, RunQueue};
 use state::beside::Beside;
+use state::demands::Demands;
 use state::dispatching::Dispatching;
 use state::gangs::Gangs;
 use state::groups::Groups;
+use state::lanes::Lane;
 use state::news::News;
-use state::paces::{Paces, Used};
+use state::paces::Paces;
 use state::power::PowerState;
 use state::queues::Shelf;
 use std::collections::{BTreeMap, VecDeque};
@@ -81,8 +83,6 @@ struct Cpu {
     /// The share that its neighbours leave to its thread, and the resulting pace.
     share: Share,
     pace: Pace,
-    /// What is known of its thread's use of units, caches and channels.
-    used: Used,
     /// When its thread started, and how long the threads before it had the PE.
     since: Time,
     busy_ns: u64,
@@ -90,8 +90,6 @@ struct Cpu {
     waking_ns: f64,
     /// The thread that ran last, and until when.
     last: Option<(usize, Time)>,
-    /// The pending event.
-    event_at: Option<Time>,
 }
 
 impl Cpu {
@@ -141,6 +139,8 @@ pub struct Sim {
     /// The online PEs.
     pub(crate) online: CpuSet,
     cpus: Vec<Cpu>,
+    lanes: Vec<Lane>,
+    demands: Demands,
     /// The rules of the queues.
     rules: Box<dyn Discipline>,
     /// Frequently used sums over `cpus`: the threads of each group of PEs, and all that wait.
@@ -196,7 +196,6 @@ impl Sim {
             os,
             threads: Vec::new(),
             present: Vec::new(),
-            apps: plans.into_iter().map(App::new).collect(),
             timeline: None,
             faults: Faults::default(),
             decisions: Decisions::FREE,
@@ -212,6 +211,9 @@ impl Sim {
             queues: Vec::new(),
             online: machine.model.topology.allowed.clone(),
             cpus,
+            lanes: vec![Lane::default(); count],
+            demands: Demands::new(&plans),
+            apps: plans.into_iter().map(App::new).collect(),
             rules: os.discipline(),
             domains: Domains::new(&machine.model),
             groups: Groups::default(),
@@ -307,7 +309,7 @@ impl Sim {
     fn take(&mut self, event: Event) {
         match event {
             Event::Pe { pe } => {
-                self.cpus[pe as usize].event_at = None;
+                self.lanes[pe as usize].event_at = None;
                 self.look(pe as usize);
             }
             Event::Wake { thread } => self.release(thread as usize, None),
@@ -398,10 +400,12 @@ impl Sim {
 
     /// Accounts for what the thread of a PE did since the last time.
     fn settle(&mut self, pe: usize) {
-        let cpu = &mut self.cpus[pe];
+        let (cpu, lane) = (&mut self.cpus[pe], &mut self.lanes[pe]);
+        lane.advance(self.now);
         let ns = self.now.0 - cpu.settled.0;
         cpu.settled = self.now;
         let Some(index) = cpu.running().filter(|_| ns > 0) else { return };
+        let (work, useful_ns) = (std::mem::take(&mut lane.work), std::mem::take(&mut lane.useful_ns));
         let thread = &mut self.threads[index];
         let app = &mut self.apps[thread.app];
         let (speed, reported) = (self.machine.model.pes[pe].speed, self.machine.reported[pe]);
@@ -413,19 +417,17 @@ impl Sim {
         }
         app.fast_ns += if reported == self.machine.fastest { ns } else { 0 };
         thread.counters.add_cycles(ns as f64 * self.machine.spec.ghz * speed);
-        let paid = thread.debt_ns.min(ns as f64);
-        thread.debt_ns -= paid;
+        thread.debt_ns = lane.debt_ns;
+        let paid = ns as f64 - useful_ns;
         if paid > 0.0 {
             cpu.waking_ns += thread.times.pay(paid);
         }
-        let useful_ns = ns as f64 - paid;
-        let work = useful_ns * cpu.pace.work_per_ns;
-        let demand = thread.activity.demand();
+        let demand = &self.demands[thread.activity.demand()];
         thread.counters.add_work(work, demand, &cpu.pace);
         app.instructions += work * demand.ipc;
         match &mut thread.activity {
             Activity::Work { left, .. } => {
-                *left -= work;
+                *left = lane.left;
                 thread.progress.add(work);
                 app.work += work;
             }
@@ -439,31 +441,33 @@ impl Sim {
         }
     }
 
-    /// Schedules the PE's next event, unless it is unchanged.
+    /// Sets up the lane of a PE, of which something has changed, with its next event.
     fn schedule(&mut self, pe: usize) {
-        let cpu = &self.cpus[pe];
-        let next = cpu.running().and_then(|index| {
-            let thread = &self.threads[index];
-            let ns = match thread.activity {
-                Activity::Work { left, .. } => left.max(0.0) / cpu.pace.work_per_ns,
+        self.settle(pe);
+        let (cpu, event_at) = (&self.cpus[pe], self.lanes[pe].event_at);
+        let mut lane = Lane { at: self.now, left: f64::INFINITY, event_at, ..Lane::default() };
+        if let Some(thread) = cpu.running().map(|index| &self.threads[index]) {
+            (lane.debt_ns, lane.pace, lane.channel) =
+                (thread.debt_ns, cpu.pace.work_per_ns, cpu.share.memory_use());
+            lane.until = self.slice_end(pe);
+            match thread.activity {
+                Activity::Work { left, .. } => lane.left = left,
                 Activity::Spin { spun_ns } => {
                     let is_contended = !cpu.queue.waiting().is_empty();
-                    (thread.wait.next_ns(thread.counted, is_contended) - spun_ns).max(0.0)
+                    let ns = (thread.wait.next_ns(thread.counted, is_contended) - spun_ns).max(0.0);
+                    lane.until = [lane.until, lane.after(ns)].into_iter().flatten().min();
                 }
-            };
-            let own = (ns < 1e18)
-                .then(|| Time(cpu.settled.0.saturating_add(round_up(thread.debt_ns + round_up(ns)) as u64)));
-            [own, self.slice_end(pe)].into_iter().flatten().min()
-        });
-        if next != cpu.event_at {
-            self.cpus[pe].event_at = next;
+            }
+        }
+        self.lanes[pe] = lane;
+        self.enter(pe);
+    }
+
+    /// Enters the next event of a PE's lane, unless it is unchanged.
+    fn enter(&mut self, pe: usize) {
+        let next = self.lanes[pe].next();
+        if next != std::mem::replace(&mut self.lanes[pe].event_at, next) {
             self.queue.set_pe(pe, next);
         }
     }
-}
-
-/// Returns the next whole number, as `f64::ceil` does, which is a call where processors may lack it.
-fn round_up(x: f64) -> f64 {
-    let down = x as u64 as f64;
-    if down < x { down + 1.0 } else { down }
 }

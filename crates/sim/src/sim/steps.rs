@@ -1,6 +1,7 @@
 //! Executes the programs of threads: starts, ends, barriers, locks, sleeps.
 
 use super::sched::queue::Entity;
+use super::state::demands::Demands;
 use super::state::lines::{Lines, Of};
 use super::state::memory::{ProcessMemory, ThreadMemory};
 use super::state::news::NewsItem;
@@ -13,7 +14,6 @@ use crate::program::{Op, Work};
 use crate::queue::Event;
 use crate::thread::{Activity, App, AppPlan, Lock, Parallelism, Thread};
 use corewise_core::ids::ThreadId;
-use corewise_core::machine_model::contention::Demand;
 use corewise_core::observe::EventKind;
 use corewise_core::time::Time;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Sim {
                 ready: false,
                 counted: false,
                 ended: false,
-                activity: Activity::Work { left: 0.0, demand: Demand::default() },
+                activity: Activity::Work { left: 0.0, demand: Demands::NONE },
                 wait: Wait::default(),
                 next_op: 0,
                 rounds: vec![0; plan.program.loops],
@@ -142,7 +142,7 @@ impl Sim {
         let Some(pe) = self.running_on(thread) else {
             // It needs a PE, and must have paid for getting it, to notice that it may continue.
             self.audit_work(thread);
-            self.threads[thread].activity = Activity::Work { left: 0.0, demand: Demand::SPIN };
+            self.threads[thread].activity = Activity::Work { left: 0.0, demand: Demands::SPIN };
             if self.threads[thread].ready {
                 self.count_while_ready(thread, true);
             } else {
@@ -175,14 +175,15 @@ impl Sim {
         let program = self.apps[self.threads[index].app].plan.program.clone();
         loop {
             let thread = &mut self.threads[index];
-            let Some(op) = program.ops.get(thread.next_op) else { return Next::End };
+            let at = thread.next_op;
+            let Some(op) = program.ops.get(at) else { return Next::End };
             thread.next_op += 1;
             match *op {
-                Op::Serial(work) if thread.master => return self.begin(index, work, 1.0),
+                Op::Serial(work) if thread.master => return self.begin(index, at, work, 1.0),
                 Op::Serial(_) => {}
                 Op::Share(work) => {
                     let threads = self.apps[thread.app].process.team as f64;
-                    return self.begin(index, work, 1.0 / threads);
+                    return self.begin(index, at, work, 1.0 / threads);
                 }
                 Op::Parts { work, pool, count, guided } => {
                     let app = &mut self.apps[thread.app];
@@ -192,10 +193,10 @@ impl Sim {
                         app.pools[pool] += share;
                         thread.next_op -= 1;
                         self.write_line(index, Of::Pool(pool));
-                        return self.begin(index, work, f64::from(share));
+                        return self.begin(index, at, work, f64::from(share));
                     }
                 }
-                Op::Each(work) => return self.begin(index, work, 1.0),
+                Op::Each(work) => return self.begin(index, at, work, 1.0),
                 Op::Barrier => {
                     if !self.arrive(index) {
                         return self.wait(index);
@@ -317,7 +318,8 @@ impl Sim {
         mean.mul_f64(-(1.0 - place).ln()).max(Duration::from_nanos(1))
     }
 
-    fn begin(&mut self, index: usize, work: Work, share: f64) -> Next {
+    /// Begins the work of an op.
+    fn begin(&mut self, index: usize, op: usize, work: Work, share: f64) -> Next {
         let thread = &mut self.threads[index];
         thread.works += 1;
         let unequal = if work.imbalance > 0.0 {
@@ -327,8 +329,8 @@ impl Sim {
             1.0
         };
         let factor = self.apps[thread.app].work_factor;
-        thread.activity =
-            Activity::Work { left: work.cycles * share * unequal * factor, demand: work.demand };
+        let demand = self.demands.of_op(thread.app, op);
+        thread.activity = Activity::Work { left: work.cycles * share * unequal * factor, demand };
         Next::Run
     }
 

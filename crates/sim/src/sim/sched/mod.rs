@@ -271,7 +271,7 @@ impl Sim {
             let distance = self.machine.model.distance(from, pe);
             *self.migrations.entry(distance).or_default() += 1;
             // A thread cannot lose cache contents that it has not fetched yet, so refills do not add up.
-            let refill_ns = self.machine.refill_ns(distance, from, thread.activity.demand());
+            let refill_ns = self.machine.refill_ns(distance, from, &self.demands[thread.activity.demand()]);
             migration = 1e3 * migration_us;
             thread.debt_ns = thread.debt_ns.max(refill_ns) + migration;
         }

@@ -2,9 +2,11 @@
 //! says what happens to it. Nothing here knows of the simulation as a whole.
 
 pub(crate) mod beside;
+pub(crate) mod demands;
 pub(crate) mod dispatching;
 pub(crate) mod gangs;
 pub(crate) mod groups;
+pub(crate) mod lanes;
 pub(crate) mod lines;
 pub(crate) mod memory;
 pub(crate) mod news;

@@ -1,34 +1,47 @@
-//! What is known of the use of shared units, caches and channels, and what has changed of it.
+//! What threads want and have of shared units, caches and channels, and what has changed of it.
 
-use corewise_core::machine_model::contention::{Load, Use};
+use super::demands::DemandId;
+use corewise_core::machine_model::contention::{CacheShare, CacheUser, Common, Load, Share};
 use corewise_core::machine_model::{MachineModel, Pe};
 
-/// What is known of the use of units, caches and channels by a PE's thread.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Used {
-    /// Whether something about the thread has changed since.
-    pub is_stale: bool,
-    /// Whether it uses caches, and whether other nodes serve it.
-    pub caches: bool,
-    pub is_remote: bool,
-    /// What the channels know of it; nothing if it has no misses.
-    pub channel: Use,
+/// What the thread of a PE wants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Wants {
+    pub demand: DemandId,
+    pub uses_caches: bool,
+    /// The share of its misses that other nodes serve.
+    pub remote: f64,
+    /// What it shares with other threads of its process.
+    pub common: Common,
+    /// The speed of its PE.
+    pub speed: f64,
 }
 
-/// What changed since paces were worked out.
+/// A set of PEs.
+#[derive(Debug)]
+pub(crate) struct Marks(Vec<u64>);
+
+/// What is known, and what changed since paces were worked out.
 #[derive(Debug)]
 pub(crate) struct Paces {
     /// The PEs that share units with each PE, itself among them.
     pub mates: Vec<Vec<usize>>,
-    /// Clusters with a changed thread.
-    pub dirty: Vec<usize>,
-    pub is_dirty: Vec<bool>,
-    /// Nodes with a thread that asks for more or less of the channels.
-    pub asks_otherwise: Vec<bool>,
-    /// The number of running threads that other nodes serve, and whether there were any at the last update.
-    pub remote: usize,
-    pub was_connected: bool,
+    /// What each PE's thread wants, and has of units and caches.
+    pub wants: Vec<Option<Wants>>,
+    pub of_units: Vec<Share>,
+    pub of_caches: Vec<CacheShare>,
+    /// PEs of whose threads something has changed.
+    pub stale: Vec<usize>,
+    /// PEs whose threads want something else of units, of caches; those that have something else.
+    pub units: Vec<usize>,
+    pub caches: Vec<usize>,
+    pub otherwise: Vec<usize>,
+    /// PEs whose threads go on otherwise, and those that go on at another pace.
+    pub changed: Marks,
+    pub slower: Marks,
+    /// Memory that is used again.
     pub sharers: Vec<Load>,
+    pub users: Vec<CacheUser>,
 }
 
 impl Paces {
@@ -39,14 +52,49 @@ impl Paces {
             let cluster = machine.clusters.get(pe.cluster).into_iter().flatten().copied();
             cluster.filter(|&other| machine.pes[other].fpu == pe.fpu).collect()
         };
+        let count = machine.pes.len();
         Self {
             mates: machine.pes.iter().map(mates).collect(),
-            dirty: Vec::new(),
-            is_dirty: vec![false; machine.clusters.len()],
-            asks_otherwise: vec![false; machine.nodes.len()],
-            remote: 0,
-            was_connected: false,
+            wants: vec![None; count],
+            of_units: vec![Share::default(); count],
+            of_caches: vec![CacheShare::default(); count],
+            stale: Vec::new(),
+            units: Vec::new(),
+            caches: Vec::new(),
+            otherwise: Vec::new(),
+            changed: Marks::of(count),
+            slower: Marks::of(count),
             sharers: Vec::new(),
+            users: Vec::new(),
         }
+    }
+
+    /// Returns the next PE whose thread goes on in another way, in order. It is then no longer marked as one
+    /// with another pace.
+    pub fn next(&mut self) -> Option<usize> {
+        let words = self.changed.0.iter().zip(&self.slower.0).map(|(changed, slower)| changed | slower);
+        let (place, word) = words.enumerate().find(|(_, word)| *word != 0)?;
+        let pe = 64 * place + word.trailing_zeros() as usize;
+        self.slower.take(pe);
+        Some(pe)
+    }
+}
+
+impl Marks {
+    fn of(pes: usize) -> Self {
+        Self(vec![0; pes.div_ceil(64)])
+    }
+
+    /// Marks a PE.
+    pub fn add(&mut self, pe: usize) {
+        self.0[pe / 64] |= 1 << (pe % 64);
+    }
+
+    /// Takes a PE's mark, and returns whether it had one.
+    pub fn take(&mut self, pe: usize) -> bool {
+        let (word, bit) = (&mut self.0[pe / 64], 1 << (pe % 64));
+        let was = *word & bit != 0;
+        *word &= !bit;
+        was
     }
 }
