@@ -32,7 +32,7 @@ use state::demands::Demands;
 use state::dispatching::Dispatching;
 use state::gangs::Gangs;
 use state::groups::Groups;
-use state::lanes::Lane;
+use state::lanes::{Lane, NEVER};
 use state::news::News;
 use state::paces::Paces;
 use state::power::PowerState;
@@ -309,7 +309,7 @@ impl Sim {
     fn take(&mut self, event: Event) {
         match event {
             Event::Pe { pe } => {
-                self.lanes[pe as usize].event_at = None;
+                self.lanes[pe as usize].event_at = NEVER;
                 self.look(pe as usize);
             }
             Event::Wake { thread } => self.release(thread as usize, None),
@@ -445,17 +445,17 @@ impl Sim {
     fn schedule(&mut self, pe: usize) {
         self.settle(pe);
         let (cpu, event_at) = (&self.cpus[pe], self.lanes[pe].event_at);
-        let mut lane = Lane { at: self.now, left: f64::INFINITY, event_at, ..Lane::default() };
+        let mut lane = Lane { at: self.now, event_at, ..Lane::default() };
         if let Some(thread) = cpu.running().map(|index| &self.threads[index]) {
             (lane.debt_ns, lane.pace, lane.channel) =
                 (thread.debt_ns, cpu.pace.work_per_ns, cpu.share.memory_use());
-            lane.until = self.slice_end(pe);
+            lane.until = self.slice_end(pe).unwrap_or(NEVER);
             match thread.activity {
                 Activity::Work { left, .. } => lane.left = left,
                 Activity::Spin { spun_ns } => {
                     let is_contended = !cpu.queue.waiting().is_empty();
                     let ns = (thread.wait.next_ns(thread.counted, is_contended) - spun_ns).max(0.0);
-                    lane.until = [lane.until, lane.after(ns)].into_iter().flatten().min();
+                    lane.until = lane.until.min(lane.after(ns));
                 }
             }
         }
@@ -467,7 +467,7 @@ impl Sim {
     fn enter(&mut self, pe: usize) {
         let next = self.lanes[pe].next();
         if next != std::mem::replace(&mut self.lanes[pe].event_at, next) {
-            self.queue.set_pe(pe, next);
+            self.queue.set_pe(pe, Some(next).filter(|next| *next != NEVER));
         }
     }
 }

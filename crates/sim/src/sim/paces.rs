@@ -40,11 +40,9 @@ impl Sim {
         let mut moved = std::mem::take(&mut self.moved);
         moved.drain(..).for_each(|pe| self.paces.changed.add(pe));
         self.moved = moved;
-        while let Some(pe) = self.paces.next() {
-            if self.paces.changed.take(pe) {
-                self.change(pe);
-            } else {
-                self.change_wait(pe);
+        for word in 0..self.paces.changed.words() {
+            while let Some((pe, is_changed)) = self.paces.next(word) {
+                if is_changed { self.change(pe) } else { self.change_wait(pe) }
             }
         }
     }

@@ -10,8 +10,11 @@
 use corewise_core::machine_model::contention::Use;
 use corewise_core::time::Time;
 
+/// The time of what never happens: after all others.
+pub(crate) const NEVER: Time = Time(u64::MAX);
+
 /// The thread of a PE.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Lane {
     /// The time up to which it is known what the thread did.
     pub at: Time,
@@ -23,12 +26,21 @@ pub(crate) struct Lane {
     pub pace: f64,
     pub channel: Use,
     /// When something happens however fast it works.
-    pub until: Option<Time>,
+    pub until: Time,
     /// The time for which it did what it does since it was last settled, and the work of that time.
     pub useful_ns: f64,
     pub work: f64,
     /// The pending event.
-    pub event_at: Option<Time>,
+    pub event_at: Time,
+}
+
+impl Default for Lane {
+    /// Nothing happens.
+    fn default() -> Self {
+        let (at, until, event_at, channel) = (Time(0), NEVER, NEVER, Use::default());
+        let (left, debt_ns, pace, useful_ns, work) = (f64::INFINITY, 0.0, 0.0, 0.0, 0.0);
+        Self { at, left, debt_ns, pace, channel, until, useful_ns, work, event_at }
+    }
 }
 
 impl Lane {
@@ -46,15 +58,17 @@ impl Lane {
     }
 
     /// Returns when its next event comes.
-    pub fn next(&self) -> Option<Time> {
-        let done = self.after(self.left.max(0.0) / self.pace);
-        [done, self.until].into_iter().flatten().min()
+    pub fn next(&self) -> Time {
+        self.after(self.left.max(0.0) / self.pace).min(self.until)
     }
 
     /// Returns when it has paid its debt and then gone on for so long, if that is ever.
-    pub fn after(&self, ns: f64) -> Option<Time> {
-        (ns < 1e18)
-            .then(|| Time(self.at.0.saturating_add(round_up(self.debt_ns + round_up(ns)) as i64 as u64)))
+    pub fn after(&self, ns: f64) -> Time {
+        if ns < 1e18 {
+            Time(self.at.0.saturating_add(round_up(self.debt_ns + round_up(ns)) as i64 as u64))
+        } else {
+            NEVER
+        }
     }
 }
 

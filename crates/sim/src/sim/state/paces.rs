@@ -69,20 +69,26 @@ impl Paces {
         }
     }
 
-    /// Returns the next PE whose thread goes on in another way, in order. It is then no longer marked as one
-    /// with another pace.
-    pub fn next(&mut self) -> Option<usize> {
-        let words = self.changed.0.iter().zip(&self.slower.0).map(|(changed, slower)| changed | slower);
-        let (place, word) = words.enumerate().find(|(_, word)| *word != 0)?;
-        let pe = 64 * place + word.trailing_zeros() as usize;
-        self.slower.take(pe);
-        Some(pe)
+    /// Takes the next PE of a word of marks whose thread goes on in another way, and returns whether more than
+    /// its pace is another one.
+    pub fn next(&mut self, word: usize) -> Option<(usize, bool)> {
+        let (changed, slower) = (&mut self.changed.0[word], &mut self.slower.0[word]);
+        let both = *changed | *slower;
+        let bit = both & both.wrapping_neg();
+        let is_changed = *changed & bit != 0;
+        (*changed, *slower) = (*changed & !bit, *slower & !bit);
+        (bit != 0).then(|| (64 * word + bit.trailing_zeros() as usize, is_changed))
     }
 }
 
 impl Marks {
     fn of(pes: usize) -> Self {
         Self(vec![0; pes.div_ceil(64)])
+    }
+
+    /// Returns how many words there are, each with the marks of 64 PEs.
+    pub fn words(&self) -> usize {
+        self.0.len()
     }
 
     /// Marks a PE.
