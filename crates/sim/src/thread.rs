@@ -144,7 +144,6 @@ impl Parallelism {
 
 /// What a thread is doing when it has a PE.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "threads work most of the time, and demands are read often")]
 pub enum Activity {
     /// Works: cycles left.
     Work {
