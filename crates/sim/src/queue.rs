@@ -67,8 +67,8 @@ pub enum Event {
     },
 }
 
-/// When an event is due, its sequence number, and the PE to which it belongs, in one number, which is compared
-/// at once.
+/// When an event is due, its sequence number, and the PE to which it belongs, in one number, which is
+/// compared at once.
 type Key = u128;
 
 /// The bits of a key for the PE, and for it and the sequence number.

@@ -267,7 +267,7 @@ impl CacheSharing {
         &self.solved[&self.key]
     }
 
-    /// Writes down the state: the PEs and demands of all users, and with whom each shares how much data.
+    /// Writes down the state: the PEs and demands of all users, and how much data each shares with others.
     fn describe(&mut self, users: &[CacheUser]) {
         self.key.clear();
         for (index, user) in users.iter().enumerate() {

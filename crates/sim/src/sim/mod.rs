@@ -212,7 +212,7 @@ impl Sim {
             online: machine.model.topology.allowed.clone(),
             cpus,
             lanes: vec![Lane::default(); count],
-            demands: Demands::new(&plans),
+            demands: Demands::new(plans.iter().map(|plan| &*plan.program)),
             apps: plans.into_iter().map(App::new).collect(),
             rules: os.discipline(),
             domains: Domains::new(&machine.model),

@@ -102,7 +102,7 @@ impl Sim {
         self.paces.stale = stale;
     }
 
-    /// Looks at what the thread of a PE wants, and notes whom it concerns if that is something else.
+    /// Looks at what the thread of a PE wants, and notes what it concerns if that is something else.
     fn look_at(&mut self, pe: usize) {
         let speed = self.machine.model.pes[pe].speed;
         let wants = self.cpus[pe].running().map(|thread| {

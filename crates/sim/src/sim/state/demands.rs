@@ -1,7 +1,6 @@
 //! The demands of all programs, each once: a number is compared and copied at once.
 
-use crate::program::Op;
-use crate::thread::AppPlan;
+use crate::program::{Op, Program};
 use corewise_core::machine_model::contention::Demand;
 use std::ops::Index;
 
@@ -21,8 +20,8 @@ impl Demands {
     pub const SPIN: DemandId = 0;
     pub const NONE: DemandId = 1;
 
-    /// Numbers the demands of programs.
-    pub fn new(plans: &[AppPlan]) -> Self {
+    /// Numbers the demands of applications' programs.
+    pub fn new<'a>(programs: impl Iterator<Item = &'a Program>) -> Self {
         let mut all = vec![Demand::SPIN, Demand::default()];
         let mut number = |demand: &Demand| {
             let known = all.iter().position(|known| known == demand);
@@ -32,7 +31,7 @@ impl Demands {
             }) as DemandId
         };
         let mut of_op = |op: &Op| op.work().map_or(Self::NONE, |work| number(&work.demand));
-        let of_ops = plans.iter().map(|plan| plan.program.ops.iter().map(&mut of_op).collect()).collect();
+        let of_ops = programs.map(|program| program.ops.iter().map(&mut of_op).collect()).collect();
         Self { all, of_ops }
     }
 

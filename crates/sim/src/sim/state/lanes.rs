@@ -72,8 +72,8 @@ impl Lane {
     }
 }
 
-/// Returns the next whole number, as `f64::ceil` does, which is a call where processors may lack it. They have
-/// no instruction for numbers without a sign either.
+/// Returns the next whole number, as `f64::ceil` does, which is a call where processors may lack it. They
+/// have no instruction for numbers without a sign either.
 fn round_up(x: f64) -> f64 {
     let down = x as i64 as f64;
     if down < x { down + 1.0 } else { down }

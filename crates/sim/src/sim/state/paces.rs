@@ -69,8 +69,8 @@ impl Paces {
         }
     }
 
-    /// Takes the next PE of a word of marks whose thread goes on in another way, and returns whether more than
-    /// its pace is another one.
+    /// Takes the next PE of a word of marks whose thread goes on in another way, and returns whether more
+    /// than its pace is another one.
     pub fn next(&mut self, word: usize) -> Option<(usize, bool)> {
         let (changed, slower) = (&mut self.changed.0[word], &mut self.slower.0[word]);
         let both = *changed | *slower;
