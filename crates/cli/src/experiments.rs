@@ -1,11 +1,11 @@
 //! Loads experiments, and runs their simulations in parallel.
 
 use crate::parallel::in_parallel;
+use crate::worlds_file::WorldsFile;
 use anyhow::{Context, Result, bail};
 use corewise_render::terminal::progress::ProgressBar;
 use corewise_sim::comparison::Run;
-use corewise_sim::experiment::worlds::WorldsRequest;
-use corewise_sim::experiment::worlds::outcome::Outcome;
+use corewise_sim::experiment::worlds::finished::{Finished, FinishedWorld, Shard};
 use corewise_sim::experiment::worlds::standing::WorldsResult;
 use corewise_sim::experiment::{Experiment, ExperimentResult, Job};
 use corewise_sys::input;
@@ -68,30 +68,46 @@ pub fn run(experiment: &Experiment, workers: NonZeroUsize) -> Result<ExperimentR
     Ok(experiment.result(&runs))
 }
 
-/// Runs an experiment in as many worlds as are asked for, on `workers` threads. Their number does not
-/// change the result.
-pub fn over_worlds(
-    experiment: &Experiment,
-    request: WorldsRequest,
+/// Runs an experiment, one of those that were asked for by its number, in the worlds of a shard that are not
+/// finished yet, on `workers` threads. Their number does not change what comes of a world.
+pub fn in_worlds(
+    (number, experiment): (usize, &Experiment),
+    shard: Shard,
+    finished: &mut Finished,
+    file: Option<&WorldsFile>,
     workers: NonZeroUsize,
-) -> Result<WorldsResult> {
+) -> Result<()> {
+    let request = finished.asked.request()?;
     if experiment.parameters.is_empty() {
         bail!("experiment {} states no [[world]]: nothing that its paper leaves open", experiment.name);
     }
     let worlds = experiment.worlds(request);
-    let count = worlds.draws.len();
-    let (bar, done) = (ProgressBar::start(), AtomicUsize::new(0));
-    let one = |world: usize| {
+    let all = (0..worlds.draws.len()).filter(|&world| shard.has(world));
+    let count = all.clone().count();
+    let left: Vec<usize> = all.filter(|&world| !finished.outcomes.contains_key(&(number, world))).collect();
+    let (bar, done) = (ProgressBar::start(), AtomicUsize::new(count - left.len()));
+    let one = |&world: &usize| {
         let outcome = experiment.in_world(&worlds, world);
+        let outcome = outcome.with_context(|| format!("cannot run experiment {}", experiment.name))?;
+        let of_world = FinishedWorld { experiment: number, world, outcome };
+        file.map_or(Ok(()), |file| file.add(&of_world))?;
         let done = 1 + done.fetch_add(1, Ordering::Relaxed);
         bar.advance(done as f64 / count as f64, format!("{}: {done} of {count} worlds", experiment.name));
-        outcome
+        Ok(of_world)
     };
     let outcomes = in_parallel(workers, || {
         // One world at a time for each thread: they take long.
-        (0..count).into_par_iter().with_max_len(1).map(one).collect::<Result<Vec<Outcome>, _>>()
+        left.par_iter().with_max_len(1).map(one).collect::<Result<Vec<FinishedWorld>>>()
     })?;
     bar.finish();
-    let outcomes = outcomes.with_context(|| format!("cannot run experiment {}", experiment.name))?;
-    Ok(experiment.over_worlds(worlds, outcomes))
+    let outcomes = outcomes?.into_iter().map(|of_world| ((number, of_world.world), of_world.outcome));
+    finished.outcomes.extend(outcomes);
+    Ok(())
+}
+
+/// Returns the result of an experiment in all worlds, which must be finished.
+pub fn over_worlds((number, experiment): (usize, &Experiment), finished: &Finished) -> Result<WorldsResult> {
+    // A file may ask for any number of worlds: first see that they are there.
+    let outcomes = finished.of_experiment(number, experiment.spec.findings.len())?;
+    Ok(experiment.over_worlds(experiment.worlds(finished.asked.request()?), outcomes))
 }

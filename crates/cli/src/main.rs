@@ -22,6 +22,7 @@ mod report_file;
 mod session;
 mod values;
 mod whole_file;
+mod worlds_file;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use commands::{

@@ -166,6 +166,54 @@ fn worlds_are_the_same_whatever_the_number_of_workers() {
 }
 
 #[test]
+fn worlds_of_several_runs_are_those_of_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let folder = small_experiment(&directory);
+    std::fs::write(folder.join("experiment.toml"), format!("{EXPERIMENT}{WORLDS}")).expect("a file");
+    let run = |count, more: &[&str]| {
+        let args =
+            ["experiment", "run", text(&folder), "--worlds", count, "--runs", "1", "--policy", "mintlp"];
+        corewise(&[&args[..], more].concat())
+    };
+    let printed = |mut command: Command| {
+        String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("UTF-8")
+    };
+    let (json, table) = (printed(run("5", &["--json"])), printed(run("5", &[])));
+    let files: Vec<PathBuf> = (1..=2).map(|shard| directory.path().join(shard.to_string())).collect();
+    let merge = |more: &[&str]| {
+        corewise(&[&["experiment", "merge", text(&files[1]), text(&files[0])], more].concat())
+    };
+    let said = |mut command: Command| {
+        let stderr = command.assert().code(1).get_output().stderr.clone();
+        String::from_utf8(stderr).expect("UTF-8")
+    };
+    printed(run("5", &["--shard", "1/2", "--resume", text(&files[0])]));
+    let whole = std::fs::read_to_string(&files[0]).expect("a file");
+    assert_eq!(whole.lines().count(), 4, "the first line, and worlds 0, 2 and 4");
+    // A run that was killed: the last line is not whole, and the one before is not there.
+    let lines: Vec<&str> = whole.lines().collect();
+    let cut = format!("{}\n{}\n{}", lines[0], lines[1], &lines[2][..20]);
+    std::fs::write(&files[0], cut).expect("a file");
+    printed(run("5", &["--shard", "2/2", "--resume", text(&files[1])]));
+    let missing = said(merge(&[]));
+    assert!(missing.contains("2 of 5 worlds are missing, the first is world "), "{missing}");
+    printed(run("5", &["--shard", "1/2", "--resume", text(&files[0]), "--jobs", "1"]));
+    let again = std::fs::read_to_string(&files[0]).expect("a file");
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&again), sorted(&whole));
+    assert_eq!(printed(merge(&["--json"])), json);
+    assert_eq!(printed(merge(&[])), table);
+    // A run that goes on to its end without shards.
+    assert_eq!(printed(run("5", &["--resume", text(&files[1]), "--json"])), json);
+    let other = said(run("6", &["--resume", text(&files[1])]));
+    assert!(other.contains("its worlds are of another request: 5 worlds of "), "{other}");
+}
+
+#[test]
 fn every_experiment_of_the_repository_is_built_in_and_can_be_read() {
     let list = stdout(&["experiment", "list"]);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");

@@ -1,6 +1,7 @@
 //! `corewise experiment`: simulates the experiments of the papers.
 
 use crate::outputs::{JsonOutput, OutputFile};
+use crate::worlds_file::{self, WorldsFile};
 use crate::{experiments, values, whole_file};
 use anyhow::{Context, Result, bail};
 use corewise_core::policy::PolicySpec;
@@ -9,10 +10,11 @@ use corewise_render::table::Table;
 use corewise_render::terminal;
 use corewise_sim::experiment::ExperimentResult;
 use corewise_sim::experiment::worlds::WorldsRequest;
+use corewise_sim::experiment::worlds::finished::{Asked, Finished, Shard};
 use corewise_sim::experiment::worlds::standing::{LikeliestWorld, WorldsResult, likeliest};
 use serde::Serialize;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Run published experiments on simulated machines, and compare the results.
 ///
@@ -30,6 +32,8 @@ enum Action {
     List,
     /// Run one experiment, or all
     Run(Run),
+    /// Put the worlds of several files of `run --resume` together: the same result as of one run
+    Merge(Merge),
 }
 
 /// Threads beyond that help nobody.
@@ -57,9 +61,24 @@ struct Run {
     /// Judge this policy in the same worlds; may be given several times
     #[arg(long, value_name = "POLICY", requires = "worlds")]
     policy: Vec<PolicySpec>,
+    /// Write each world to this file as it is finished, and go on from those that it holds already
+    #[arg(long, value_name = "FILE", requires = "worlds")]
+    resume: Option<PathBuf>,
+    /// Simulate only every N-th world, from the I-th on: for a batch system
+    #[arg(long, value_name = "I/N", requires = "resume", conflicts_with = "json")]
+    shard: Option<Shard>,
     /// How many threads simulate; as many as there are PEs if left out. The results are the same
     #[arg(long, value_name = "N", value_parser = values::whole(NonZeroUsize::MIN..=JOBS_MAX))]
     jobs: Option<NonZeroUsize>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Merge {
+    /// Files of `corewise experiment run --resume`
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    json: JsonOutput,
 }
 
 /// More worlds tell nothing more.
@@ -98,6 +117,7 @@ impl Experiment {
                 ))?;
             }
             Action::Run(run) => run.execute()?,
+            Action::Merge(merge) => merge.execute()?,
         }
         Ok(0)
     }
@@ -148,25 +168,32 @@ impl Run {
             runs: self.runs.unwrap_or(RUNS_IN_A_WORLD),
             policies: self.policy.clone(),
         };
-        let mut results = Vec::new();
-        for name in names {
-            let result = experiments::over_worlds(&experiments::load(name)?, request.clone(), workers)?;
-            if !self.json.is_printed() {
-                terminal::print(&worlds::render(&result))?;
+        let asked = Asked::new(env!("CARGO_PKG_VERSION"), names, &request);
+        let (file, mut finished) = match &self.resume {
+            Some(path) => {
+                let (file, finished) = WorldsFile::open(path, asked)?;
+                (Some(file), finished)
             }
-            results.push(result);
+            None => (None, Finished::none(asked)),
+        };
+        let shard = self.shard.unwrap_or(Shard::ALL);
+        let simulate = |number: usize, name: &str| {
+            let experiment = experiments::load(name)?;
+            experiments::in_worlds((number, &experiment), shard, &mut finished, file.as_ref(), workers)?;
+            if self.shard.is_some() {
+                return Ok(None);
+            }
+            experiments::over_worlds((number, &experiment), &finished).map(Some)
+        };
+        if !show(&self.json, names, simulate)?
+            && let Some(file) = &self.resume
+        {
+            let command = format!("corewise experiment merge {}", file.display());
+            terminal::print(&format!(
+                "`{command}`, with the files of all other shards, shows the result.\n"
+            ))?;
         }
-        let likeliest = likeliest(&results);
-        if !self.json.is_printed() {
-            let all = results.len() > 1;
-            terminal::print(&if all {
-                worlds::render_all(&results, &likeliest)
-            } else {
-                worlds::best(&likeliest)
-            })?;
-        }
-        let results = OverWorlds { evidence: "simulated", experiments: &results, likeliest: &likeliest };
-        self.json.show(&results, String::new)
+        Ok(())
     }
 
     /// Fails before the simulations if the output cannot be written.
@@ -182,6 +209,57 @@ impl Run {
         }
         self.json.check()
     }
+}
+
+impl Merge {
+    fn execute(self) -> Result<()> {
+        self.json.check()?;
+        let mut all: Option<Finished> = None;
+        for file in &self.files {
+            let read = worlds_file::read(file)?;
+            match &mut all {
+                Some(all) => all.add(read).with_context(|| format!("cannot add {}", file.display()))?,
+                None => all = Some(read),
+            }
+        }
+        let Some(all) = all else { bail!("name files of `corewise experiment run --resume`") };
+        let names: Vec<&str> = all.asked.experiments.iter().map(String::as_str).collect();
+        show(&self.json, &names, |number, name| {
+            experiments::over_worlds((number, &experiments::load(name)?), &all).map(Some)
+        })?;
+        Ok(())
+    }
+}
+
+/// Shows the results of experiments in all worlds, each as it is there. Returns whether there are any.
+fn show(
+    json: &JsonOutput,
+    names: &[&str],
+    mut result: impl FnMut(usize, &str) -> Result<Option<WorldsResult>>,
+) -> Result<bool> {
+    let mut results = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let Some(result) = result(number, name)? else { continue };
+        if !json.is_printed() {
+            terminal::print(&worlds::render(&result))?;
+        }
+        results.push(result);
+    }
+    if results.is_empty() {
+        return Ok(false);
+    }
+    let likeliest = likeliest(&results);
+    if !json.is_printed() {
+        let all = results.len() > 1;
+        terminal::print(&if all {
+            worlds::render_all(&results, &likeliest)
+        } else {
+            worlds::best(&likeliest)
+        })?;
+    }
+    let results = OverWorlds { evidence: "simulated", experiments: &results, likeliest: &likeliest };
+    json.show(&results, String::new)?;
+    Ok(true)
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

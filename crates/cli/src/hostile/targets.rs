@@ -30,6 +30,7 @@ use corewise_render::{comparison, report};
 use corewise_rules::{Facts, Rules, SourceFile};
 use corewise_sim::comparison::compare;
 use corewise_sim::experiment::Experiment;
+use corewise_sim::experiment::worlds::finished::Finished;
 use corewise_sim::machine::MachineSpec;
 use corewise_sim::rt_app;
 use corewise_sim::scenario::Scenario;
@@ -105,6 +106,7 @@ pub const TARGETS: &[Target] = &[
     text!("scenario", 60, scenario_text(), scenario),
     json!("rt-app", 60, RT_APP, workload),
     text!("experiment", 10, experiment_text(), experiment),
+    text!("worlds", 60, WORLDS, worlds),
     text!("xml", 15, XML, xml),
     Target { name: "tree", cases: 15, sound: || tree(&tar(&FILES)), run: changed_tree },
     text!("synthetic", 60, "pack:2 l3:1(size=8MB) module:2 l2:2(size=256kB) core:1 pu:2", synthetic),
@@ -409,6 +411,17 @@ fn experiment(text: &str) -> Result<()> {
         other => Err(format!("{other} is elsewhere")),
     };
     Experiment::load("amp-single", read)?;
+    Ok(())
+}
+
+const WORLDS: &str = r#"{"corewise":"0","experiments":["a"],"worlds":1,"seed":1,"runs":4,"policies":[]}
+{"experiment":0,"world":0,"outcome":{"claims":[{"holds":true,"figure":0.5}],"scenarios":[]}}
+"#;
+
+fn worlds(text: &str) -> Result<()> {
+    let (finished, _) = Finished::parse(text)?;
+    finished.asked.request()?;
+    finished.of_experiment(0, 1)?;
     Ok(())
 }
 

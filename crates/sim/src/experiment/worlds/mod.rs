@@ -15,6 +15,7 @@
 //! each other; what the model has no parameter for is the same in all worlds. With few seeds a world is also
 //! a matter of chance, which draws shares towards the middle.
 
+pub mod finished;
 pub mod hypercube;
 pub mod influence;
 pub mod outcome;

@@ -3,10 +3,10 @@
 use super::super::finding::Finding;
 use super::super::measure::Measure;
 use super::super::scenario::ScenarioResult;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The outcome in one world.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Each claim, in the order of the experiment.
     pub claims: Vec<ClaimOutcome>,
@@ -15,7 +15,7 @@ pub struct Outcome {
 }
 
 /// A claim in one world.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClaimOutcome {
     /// Whether it holds; `null` if it cannot be checked.
     pub holds: Option<bool>,
@@ -24,7 +24,7 @@ pub struct ClaimOutcome {
 }
 
 /// A scenario in one world.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioOutcome {
     /// Its name.
     pub name: String,
