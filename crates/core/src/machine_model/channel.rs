@@ -135,14 +135,13 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Creates the channels of a machine, without anything that is asked for. There is a user for each PE.
+    /// Creates the channels of a machine, without users. Policies do so for each prediction: it costs little.
     pub fn new(machine: &MachineModel) -> Self {
         let count = machine.nodes.len();
         Self {
             service_ns: service_ns(machine),
             nodes: (0..count).map(|_| Channel::default()).collect(),
             waits_ns: vec![0.0; count],
-            users: vec![User::default(); machine.pes.len()],
             ..Self::default()
         }
     }
@@ -157,7 +156,7 @@ impl Channels {
 
     /// Returns the mean wait of a user's lines, in nanoseconds.
     pub fn wait_of(&self, user: usize) -> f64 {
-        let User { one, shares, .. } = &self.users[user];
+        let Some(User { one, shares, .. }) = self.users.get(user) else { return 0.0 };
         one.map_or_else(|| mean_wait(&self.waits_ns, shares), |node| self.waits_ns[node])
     }
 
