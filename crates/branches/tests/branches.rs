@@ -102,22 +102,29 @@ fn all_threads_and_processes_of_a_command_are_recorded() {
     let backends =
         [(Backend::Shadow, "shadow"), (Backend::ShadowPtrace, "shadow-ptrace"), (Backend::Step, "step")];
     for (backend, name) in backends {
-        let (command, file) = working("tree");
-        let mut until = at_windows(100, || std::fs::write(&file, "").unwrap());
-        let recorded = record(Target::Command(&command), &options(backend, 200.0), &mut until);
-        let recorded = or_skip!(recorded, missing);
-        assert_eq!(end_of(&recorded), "exit status: 42", "{name}");
-        let recording = recorded.recording;
-        check(&recording);
-        // Where preempting is not permitted, threads are stopped instead.
-        assert!(recording.backend.starts_with(name), "{} by {name}", recording.backend);
-        let threads: BTreeSet<u32> = recording.windows.iter().map(|window| window.tid).collect();
-        assert!(threads.len() >= 5, "{name}: {} threads", threads.len());
-        let full = recording.windows.iter().filter(|window| window.ended == End::Full).count();
-        assert!(full * 2 > recording.windows.len(), "{name}: {full} of {}", recording.windows.len());
-        let path = program().canonicalize().unwrap();
-        let is_program = |module: &corewise_paths::window::Module| Path::new(&module.path) == path;
-        assert!(recording.modules.iter().any(is_program), "{:?}", recording.modules);
+        // On a busy machine a thread may get no PE while the others have a hundred windows.
+        for windows in [100, 400, 1600] {
+            let (command, file) = working("tree");
+            let mut until = at_windows(windows, || std::fs::write(&file, "").unwrap());
+            let recorded = record(Target::Command(&command), &options(backend, 200.0), &mut until);
+            let recorded = or_skip!(recorded, missing);
+            assert_eq!(end_of(&recorded), "exit status: 42", "{name}");
+            let recording = recorded.recording;
+            check(&recording);
+            // Where preempting is not permitted, threads are stopped instead.
+            assert!(recording.backend.starts_with(name), "{} by {name}", recording.backend);
+            let threads: BTreeSet<u32> = recording.windows.iter().map(|window| window.tid).collect();
+            if threads.len() < 5 && windows < 1600 {
+                continue;
+            }
+            assert!(threads.len() >= 5, "{name}: {} threads", threads.len());
+            let full = recording.windows.iter().filter(|window| window.ended == End::Full).count();
+            assert!(full * 2 > recording.windows.len(), "{name}: {full} of {}", recording.windows.len());
+            let path = program().canonicalize().unwrap();
+            let is_program = |module: &corewise_paths::window::Module| Path::new(&module.path) == path;
+            assert!(recording.modules.iter().any(is_program), "{:?}", recording.modules);
+            break;
+        }
     }
 }
 

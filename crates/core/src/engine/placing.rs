@@ -6,7 +6,7 @@ use super::intake::Intake;
 use super::limits::drop_invalid;
 use crate::ids::ThreadId;
 use crate::machine_model::MachineModel;
-use crate::plan::{Placement, SettingKind};
+use crate::plan::{Assignment, Placement, SettingKind};
 use crate::policy::{Cause, Claims, Policy, Predicted};
 use crate::time::Time;
 use std::collections::hash_map::Entry;
@@ -81,8 +81,9 @@ impl Placing {
             }
         }
         drop_invalid(&mut wanted, known);
-        // Answers to events come too often for a prediction of each.
-        if matches!(cause, Cause::Interval) {
+        // A prediction costs more than a decision: it is made once of each placement, and answers to events
+        // come too often for one of each.
+        if matches!(cause, Cause::Interval) && !is_same(&wanted, &self.intended) {
             self.predicted = Predicted::of(&known.scene(cause, machine, claims), &wanted);
         }
         self.intended = wanted;
@@ -92,4 +93,12 @@ impl Placing {
     pub fn guarded<'a>(&'a self, known: &'a Intake) -> impl Iterator<Item = ThreadId> {
         self.intended.bound.keys().copied().filter(|thread| known.is_guarded(*thread))
     }
+}
+
+/// Returns whether two placements bind the same threads to the same PEs.
+fn is_same(a: &Placement, b: &Placement) -> bool {
+    let is_there = |(thread, assignment): (&ThreadId, &Assignment)| {
+        b.bound.get(thread).is_some_and(|other| other.pes == assignment.pes)
+    };
+    a.bound.len() == b.bound.len() && a.bound.iter().all(is_there)
 }

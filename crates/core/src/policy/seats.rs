@@ -25,8 +25,8 @@ pub struct Seats<'a> {
     machine: &'a MachineModel,
     knowledge: &'a Knowledge,
     losses: Losses<'a>,
-    /// The loads of each memory node, and what they lose.
-    nodes: BTreeMap<usize, (Vec<Load>, f64)>,
+    /// The loads of each memory node, and what they lose, once somebody has asked.
+    nodes: BTreeMap<usize, (Vec<Load>, Option<f64>)>,
     demands: BTreeMap<ThreadId, Demand>,
 }
 
@@ -41,25 +41,22 @@ impl<'a> Seats<'a> {
     /// Seats a thread on the first free of these PEs.
     pub fn take(&mut self, subject: &Subject, pes: &CpuSet) {
         let Some(load) = self.load(subject, pes) else { return };
-        let node = self.machine.pes[load.pe].node;
-        let mut loads = self.nodes.remove(&node).unwrap_or_default().0;
+        let (loads, lost) = self.nodes.entry(self.machine.pes[load.pe].node).or_default();
         loads.push(load);
-        let lost = self.lost(&loads);
-        self.nodes.insert(node, (loads, lost));
+        *lost = None;
     }
 
     /// Returns how much more PE time is lost with a thread on the first free of these PEs, in seconds per
     /// second.
     pub fn cost(&mut self, subject: &Subject, pes: &CpuSet) -> f64 {
         let Some(load) = self.load(subject, pes) else { return 0.0 };
-        let (mut loads, before) =
-            self.nodes.get(&self.machine.pes[load.pe].node).cloned().unwrap_or_default();
+        let Seats { losses, nodes, machine, .. } = self;
+        let (loads, lost) = nodes.entry(machine.pes[load.pe].node).or_default();
+        let before = *lost.get_or_insert_with(|| losses.of_loads(loads).total());
         loads.push(load);
-        self.lost(&loads) - before
-    }
-
-    fn lost(&mut self, loads: &[Load]) -> f64 {
-        self.losses.of_loads(loads).total()
+        let with = losses.of_loads(loads).total();
+        loads.pop();
+        with - before
     }
 
     /// Returns the load of a thread on the first free of these PEs, or else on the first.
