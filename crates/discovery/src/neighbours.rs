@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn each_pe_has_its_closest_neighbours_first() {
-        let topology = Topology::synthetic("pack:2 l3:1 l2:2 core:1 pu:2").unwrap();
+        let topology = Topology::synthetic("numa:2 l3:1 l2:2 core:1 pu:2").unwrap();
         let pairs = near(&topology);
         let all = neighbours_of(8, &pairs);
         let of = |pe: usize| {
