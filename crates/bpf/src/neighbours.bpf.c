@@ -18,7 +18,9 @@
  * Only pairs with a watched process are counted. The idle task and what the kernel runs are nobody.
  *
  * Limits: a CPU's seat is written by that CPU and read by others without a lock: who reads it in the middle
- * of a change takes the old process with the new time, which has nothing in common with anybody yet.
+ * of a change takes the old process with the new time, which has nothing in common with anybody yet. A switch
+ * that the kernel does not report (some sandboxes hide those of their own agent) leaves a process on its seat
+ * until the next one.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
