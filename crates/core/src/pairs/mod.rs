@@ -4,12 +4,13 @@
 //! one after the other. All pairs of n programs are n(n+1)/2 runs, and most say nothing new.
 //!
 //! Approach: each program runs alone on the first PE, and beside each other one (itself, too) on two PEs,
-//! bound from its start. In a pair, each is started again until both have completed [`COMPLETIONS`] times,
-//! so that both have a neighbour all the time; its time is the mean of its completions. The *gain* is the
-//! paper's for programs of the same length: in the time in which the two complete `1/slowdown` of their
-//! work each, one after another would complete 1, so the gain is `1/slowdown[a] + 1/slowdown[b] - 1`. (The
-//! paper lets each program run once. Then the end of the longer one has no neighbour, and the gain of
-//! programs of different lengths says little about their sharing; its §5 says so.)
+//! bound from its start. It is started again until all of the run have completed [`COMPLETIONS`] times,
+//! so that both of a pair have a neighbour all the time; its time is the mean of its completions. The
+//! *gain* is the paper's for programs of the same length: in the time in which the two complete
+//! `1/slowdown` of their work each, one after another would complete 1, so the gain is `1/slowdown[a] +
+//! 1/slowdown[b] - 1`. (The paper lets each program run once. Then the end of the longer one has no
+//! neighbour, and the gain of programs of different lengths says little about their sharing; its §5 says
+//! so.)
 //!
 //! The [`design`] is adaptive: after each program has been in two pairs, the pair is next of which the
 //! model of [`crate::interference`] is least sure. It stops when that model predicts pairs that it has not

@@ -126,7 +126,7 @@ fn what_was_interrupted_goes_on_where_it_was() {
 fn programs_of_a_pair_are_bound_and_restarted() {
     let plan = machine(2, 0.0).plan.comparison().unwrap();
     let [alone, _, pair, ..] = plan.variants.as_slice() else { panic!("alone, then pairs") };
-    assert_eq!((alone.workload.completions, pair.workload.completions), (1, COMPLETIONS));
+    assert_eq!((alone.workload.completions, pair.workload.completions), (COMPLETIONS, COMPLETIONS));
     let pes: Vec<_> = pair.workload.applications.iter().map(|one| one.pes.clone().unwrap()).collect();
     assert_eq!(pes, [CpuSet::single(PeId(0)), CpuSet::single(PeId(1))]);
     assert_eq!(plan.variants.len(), 2 + 3);
